@@ -1,0 +1,1 @@
+"""Strict diffs for pinned releases: parse, plan, check, commit."""

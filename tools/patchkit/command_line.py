@@ -1,0 +1,50 @@
+"""The frame every command runs in: exit codes, one clear line, a log for own bugs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from patchkit.errors import EXIT_BUG, KitError
+
+Main = Callable[[Sequence[str] | None], int]
+
+
+def run(main: Main, argv: Sequence[str] | None = None) -> int:
+    """Call ``main`` and turn what it raises into an exit code and one line.
+
+    A ``KitError`` prints its message and hint on standard error and gives its own
+    exit code. Anything else is the kit's own bug: the traceback goes to a log file
+    whose path is printed, exit 3. A closed pipe is no error of the command.
+    """
+    program = Path(sys.argv[0]).name
+    try:
+        code = main(argv)
+        sys.stdout.flush()
+        return code
+    except KitError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        if error.hint:
+            print(f"{program}: hint: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:
+        # The reader went away (`| head`); keep the interpreter's exit quiet too.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        handle, log = tempfile.mkstemp(prefix="vllm-patchkit-bug-", suffix=".log")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            traceback.print_exc(file=file)
+        print(
+            f"{program}: a bug of the kit, not of your input: "
+            f"{type(error).__name__}: {error}; traceback in {log}",
+            file=sys.stderr,
+        )
+        return EXIT_BUG

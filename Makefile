@@ -1,28 +1,89 @@
 # The front door: every documented command is a target here; `make help` lists them.
 SHELL := /bin/sh
 PYTHON ?= python3
-VERSION ?=
-FLAVOUR ?= capture
-BASE ?=
 VENV := .venv
 RUN := $(VENV)/bin/python
 
+# What a user sets: make image VERSION=0.25 FLAVOUR=capture BASE=local TAG=name:tag
+VERSION ?=
+FLAVOUR ?= capture
+BASE ?=
+TAG ?=
+OUT ?=
+# Further arguments for the tool behind a target, e.g. ARGS="--format json".
+ARGS ?=
+# Tests: make test TESTS=tests/unit; PATCHKIT_REQUIRE_ALL=1 turns each skip into a failure.
+TESTS ?= tests
+
 .DEFAULT_GOAL := help
+
+need-version = @[ -n "$(VERSION)" ] || { \
+	echo "make: which release? make $@ VERSION=0.25 (releases.toml has them)" >&2; exit 2; }
+release = --version "$(VERSION)" --flavour "$(FLAVOUR)"
 
 ## help: what can be typed here
 help:
 	@sed -n 's/^## \([^:]*\): /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 44
 
-$(VENV)/.stamp: requirements/lock.txt
+$(VENV)/.stamp: requirements/lock.txt requirements/make-venv.sh
 	@sh requirements/make-venv.sh "$(PYTHON)" "$(VENV)"
 
 ## venv: the tools' Python environment, from the lock file with hashes
 venv: $(VENV)/.stamp
 
+## verify: every patch of every release against its pinned source (VERSION=0.25: one)
+verify: venv
+	@$(RUN) tools/verify_hunks.py $(if $(VERSION),$(release),--all) $(ARGS)
+
+## tree VERSION=0.25: a patched source tree in build/
+tree: venv
+	$(need-version)
+	@$(RUN) tools/tree.py $(release) $(if $(OUT),--out "$(OUT)") $(ARGS)
+
+## engine: make sure a container engine answers (installs docker.io on Debian as root)
+engine: venv
+	@$(RUN) tools/engine.py $(ARGS)
+
+## image VERSION=0.25 BASE=local: a patched image, on its pinned base, a reference, or local
+image: venv
+	$(need-version)
+	@$(RUN) tools/image.py $(release) $(if $(BASE),--base "$(BASE)") $(if $(TAG),--tag "$(TAG)") $(ARGS)
+
+## smoke VERSION=0.25: test the built image with a real engine inside
+smoke: venv
+	$(need-version)
+	@$(RUN) tools/smoke.py $(release) $(if $(TAG),--tag "$(TAG)") $(ARGS)
+
+## pins: resolve the image tags of releases.toml to digests where a registry answers
+pins: venv
+	@$(RUN) tools/pins.py $(ARGS)
+
+## test: lint, verify, and every test; what cannot run here is skipped with its reason
+test: lint verify
+	@$(RUN) -m pytest $(TESTS) $(ARGS)
+
+## coverage: every line the series adds is run by a test, measured from the diffs
+coverage: venv
+	@$(RUN) tools/diff_coverage.py $(if $(VERSION),--version "$(VERSION)",--all) $(ARGS)
+
 ## lint: ruff and mypy on the kit's own code
 lint: venv
-	@$(VENV)/bin/ruff check tools tests dockerfiles
-	@$(VENV)/bin/ruff format --check tools tests dockerfiles
+	@$(VENV)/bin/ruff check --quiet tools tests dockerfiles
+	@$(VENV)/bin/ruff format --check --quiet tools tests dockerfiles
 	@$(VENV)/bin/mypy
 
-.PHONY: help venv lint
+## lock: write requirements/lock.txt anew from pyproject.toml (needs uv)
+lock:
+	uv pip compile pyproject.toml --group dev --universal --python-version 3.10 \
+		--generate-hashes --no-header --no-emit-index-url -o requirements/lock.txt
+
+## clean: remove build/ and the tools' environment; the per-user cache stays
+clean:
+	rm -rf build $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# `make engine image …` starts the engine before anything that needs it, under -j too.
+ifneq ($(filter engine,$(MAKECMDGOALS)),)
+image smoke test: | engine
+endif
+
+.PHONY: help venv verify tree engine image smoke pins test coverage lint lock clean

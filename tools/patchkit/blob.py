@@ -21,8 +21,3 @@ def blob_id(data: bytes) -> str:
 def is_null(stated: str) -> bool:
     """Tell whether an id of an ``index`` line stands for "no file"."""
     return not stated.strip("0")
-
-
-def same_blob(stated: str, data: bytes) -> bool:
-    """Tell whether ``data`` has the id an ``index`` line states, shortened or not."""
-    return bool(stated) and blob_id(data).startswith(stated.lower())

@@ -52,17 +52,27 @@ def explain_revert(
     findings: list[Finding] = []
     image = tree
     tainted: set[str] = set()
+    undone: Patch | None = None
     for patch in reversed(patches):
         states = _states(patch, image, policy, tainted)
         step = take_step(reverse_patch(patch), image, policy, tainted)
-        if not step.fits:
+        if step.fits:
+            image, undone = step.image, patch
+        elif set(states.values()) == {"before"}:
+            # It is not there, which is right unless a later one is.
+            if undone is not None:
+                findings.append(_out_of_order(undone, patch))
+        else:
             if "before" in states.values():
                 findings.append(_mixed(patch, states))
-            else:
-                fatal = [misfit for misfit in step.misfits if misfit.fatal]
-                findings += drift.findings(fatal, image)
+            fatal = [
+                misfit
+                for misfit in step.misfits
+                if misfit.fatal and states.get(misfit.change.line) == "neither"
+            ]
+            findings += drift.findings(fatal, image)
             tainted |= step.failed
-        image = step.image
+            image = step.image
     return findings or [_undecided(patches)]
 
 

@@ -93,7 +93,11 @@ def find_standing(patches: Sequence[Patch], tree: Image, policy: Policy) -> Stan
         return Standing(None, allowed)
     best = viable[-1]
     paths = touched_paths(patches)
-    if any(not _same(paths, best.ahead, other.ahead) for other in viable[:-1]):
+    if any(
+        not _same(paths, best.ahead, other.ahead)
+        or not _same(paths, best.undone, other.undone)
+        for other in viable[:-1]
+    ):
         rivals = tuple(
             standing.count for standing in viable if standing.count is not None
         )
@@ -155,12 +159,18 @@ def _by_ids(patches: Sequence[Patch], tree: Image) -> tuple[tuple[int, ...], boo
         agreeing = {
             count
             for count, choices in enumerate(expected[0])
-            if any(choice.met_by(entry) for choice in choices)
+            if any(choice.met_by(entry) for choice in _telling(choices))
         }
         if agreeing:
             allowed &= agreeing
         decided = decided and bool(agreeing) and expected[1]
     return tuple(sorted(allowed)), decided
+
+
+def _telling(choices: set[Expected]) -> set[Expected]:
+    """Leave out what says less: a pure rename or mode change names no bytes."""
+    exact = {choice for choice in choices if choice.blob or not choice.present}
+    return exact or choices
 
 
 def _expected(
@@ -207,8 +217,8 @@ def _sides(change: FileChange, path: str) -> tuple[Expected, Expected, bool]:
         modes = (None, None)
     before = Expected(True, old_id, modes[0])
     after = Expected(True, new_id, modes[1])
+    known = None not in (old_id, new_id)
     if change.kind in ("rename", "copy"):
-        known = not change.hunks or None not in (old_id, new_id)
         return (
             (absent, after, known)
             if path == change.new_path
@@ -218,7 +228,7 @@ def _sides(change: FileChange, path: str) -> tuple[Expected, Expected, bool]:
         return absent, after, new_id is not None
     if change.new_path is None:
         return before, absent, old_id is not None
-    return before, after, not change.hunks or None not in (old_id, new_id)
+    return before, after, known
 
 
 def _id(stated: str | None) -> str | None:

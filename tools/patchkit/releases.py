@@ -1,0 +1,235 @@
+"""``releases.toml``: which releases there are and where their sources come from."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from packaging.version import InvalidVersion, Version
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from patchkit.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PROJECT = Path(__file__).resolve().parents[2]
+FLAVOURS = ("capture", "ascend")
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
+AbsolutePath = Annotated[str, StringConstraints(pattern=r"^(/[^/\s]+)+$")]
+Text = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Sdist(_Table):
+    """One pinned source distribution, by file name and SHA-256 (64 hex digits)."""
+
+    version: Text
+    file: Annotated[str, StringConstraints(pattern=r"^[\w.+-]+\.tar\.gz$")]
+    sha256: Sha256
+
+
+class BaseImage(_Table):
+    """An image that may be patched; without a digest it is no pinned base yet.
+
+    ``package_root`` is the folder in the image that holds ``vllm/``.
+    """
+
+    name: Text
+    tag: Text
+    package_root: AbsolutePath
+    digest: Digest | None = None
+
+    @property
+    def reference(self) -> str:
+        """The reference to pull: by digest where there is one."""
+        return (
+            f"{self.name}@{self.digest}" if self.digest else f"{self.name}:{self.tag}"
+        )
+
+
+class LocalBase(_Table):
+    """What the base made on the spot holds (``BASE=local``)."""
+
+    suite: Text
+    wheel: Text
+    version: Text
+    torch: Text
+    package_root: AbsolutePath
+
+
+class Release(_Table):
+    """One release: the versions its series applies to, newest first."""
+
+    name: str
+    versions: Annotated[tuple[str, ...], Field(min_length=1)]
+    directory: Text
+    python: PythonVersion
+    sdist: Annotated[tuple[Sdist, ...], Field(min_length=1)]
+    image: tuple[BaseImage, ...] = ()
+    local_base: LocalBase | None = None
+
+    @field_validator("versions")
+    @classmethod
+    def _are_versions(cls, versions: tuple[str, ...]) -> tuple[str, ...]:
+        for version in versions:
+            try:
+                Version(version)
+            except InvalidVersion:
+                raise ValueError(f"{version!r} is no version") from None
+        if len(set(versions)) < len(versions):
+            raise ValueError("a version stands twice")
+        return versions
+
+    @field_validator("directory")
+    @classmethod
+    def _is_inside(cls, directory: str) -> str:
+        path = Path(directory)
+        if path.is_absolute() or ".." in path.parts:
+            raise ValueError("must be a folder inside the project")
+        return directory
+
+    @model_validator(mode="after")
+    def _sdists_match(self) -> Release:
+        pinned = [sdist.version for sdist in self.sdist]
+        if sorted(pinned) != sorted(self.versions):
+            raise ValueError(
+                f"sdist tables are for {', '.join(pinned)}; versions are "
+                f"{', '.join(self.versions)}"
+            )
+        return self
+
+    @property
+    def path(self) -> Path:
+        """The folder with the release's series and patches."""
+        return PROJECT / self.directory
+
+    @property
+    def feature_version(self) -> tuple[int, int]:
+        """The Python grammar that patched files must compile under."""
+        major, minor = self.python.split(".")
+        return int(major), int(minor)
+
+    def find_sdist(self, version: str) -> Sdist:
+        """The pinned sdist of an accepted version."""
+        return next(sdist for sdist in self.sdist if sdist.version == version)
+
+
+class Releases(_Table):
+    """Every release, as the file has them."""
+
+    file: Path
+    release: dict[str, Release]
+
+    def find(self, wanted: str) -> Release:
+        """The release for ``0.25``, ``v0.25``, ``0.25.0`` or ``0.25.1``.
+
+        Raises UsageError, which lists those there are.
+        """
+        return self.find_version(wanted)[0]
+
+    def find_version(self, wanted: str) -> tuple[Release, str]:
+        """The release and the exact version meant; ``0.25`` means its newest."""
+        text = wanted.strip().removeprefix("v")
+        for release in self.release.values():
+            if text == release.name:
+                return release, release.versions[0]
+            if text in release.versions:
+                return release, text
+        there = "; ".join(
+            f"{release.name} ({', '.join(release.versions)})"
+            for release in self.release.values()
+        )
+        raise UsageError(f"no release {wanted!r}; there are: {there}")
+
+
+def load_releases(path: Path | None = None) -> Releases:
+    """Read and check ``releases.toml``.
+
+    Raises UsageError with the file, the key and the reason for the first fault.
+    """
+    file = path or PROJECT / "releases.toml"
+    try:
+        data: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{file}: not UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{file}: no TOML: {error}") from None
+    table = data.get("release")
+    if not isinstance(table, dict) or not table:
+        raise UsageError(f'{file}: release: no release table ([release."0.25"])')
+    if unknown := sorted(set(data) - {"release"}):
+        raise UsageError(f"{file}: {unknown[0]}: unknown key; every table is a release")
+    for name, entry in table.items():
+        if not isinstance(entry, dict):
+            raise UsageError(f"{file}: release.{name}: must be a table")
+        if "name" in entry:
+            raise UsageError(f'{file}: release."{name}".name: unknown key')
+        entry["name"] = name
+    try:
+        # Arrays of TOML are lists; in strict mode only JSON input makes them tuples.
+        releases = Releases.model_validate(_frozen({**data, "file": file}))
+    except ValidationError as error:
+        raise UsageError(_first_fault(file, error)) from None
+    _refuse_shared_versions(file, releases)
+    return releases
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _frozen(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return tuple(_frozen(entry) for entry in value)
+    return value
+
+
+def _first_fault(file: Path, error: ValidationError) -> str:
+    fault = error.errors(include_url=False)[0]
+    key = ""
+    for part in fault["loc"]:
+        if isinstance(part, int):
+            key += f"[{part}]"
+        elif "." in part:
+            key += f'."{part}"' if key else f'"{part}"'
+        else:
+            key += f".{part}" if key else part
+    reasons = {
+        "missing": "is missing",
+        "extra_forbidden": "unknown key",
+        "tuple_type": "must be a list",
+        "dict_type": "must be a table",
+        "model_type": "must be a table",
+    }
+    reason = reasons.get(fault["type"], fault["msg"].removeprefix("Value error, "))
+    return f"{file}: {key}: {reason}"
+
+
+def _refuse_shared_versions(file: Path, releases: Releases) -> None:
+    owner: dict[str, str] = {}
+    for release in releases.release.values():
+        for version in release.versions:
+            if version in owner:
+                raise UsageError(
+                    f'{file}: release."{release.name}".versions: {version} belongs to '
+                    f"release {owner[version]} already"
+                )
+            owner[version] = release.name

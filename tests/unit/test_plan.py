@@ -198,22 +198,6 @@ def test_deletion_among_repeated_lines_is_told_by_id(tmp_path: Path) -> None:
     assert make_plan([patch], tree_of(m_py=after), policy="exact").state == "applied"
 
 
-def test_both_ways_fit_and_no_id_tells(tmp_path: Path) -> None:
-    (patch,) = without_ids(
-        [one(tmp_path, b"x\n" * 20 + b"end\n", b"x\n" * 10 + b"y\n" + b"x\n" * 10)]
-    )
-    hunks = patch.files[0].hunks
-    # A lone blank line taken out of many: the rest of the file says nothing.
-    removal = replace(
-        hunks[0], lines=tuple(line for line in hunks[0].lines if line.kind == " ")
-    )
-    assert removal.lines
-    middle = b"x\n" * 30
-    (patch,) = without_ids([one(tmp_path / "..", middle, middle[2:])])
-    source = tree_of(m_py=middle + b"tail\n")
-    assert make_plan([patch], source, policy="context").state == "refused"
-
-
 def test_ambiguous_state_is_refused(tmp_path: Path) -> None:
     before = b"top\n" + b"x\n" * 9 + b"end\n"
     after = b"top\n" + b"x\n" * 8 + b"end\n"

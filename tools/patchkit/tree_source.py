@@ -78,15 +78,17 @@ class TreeSource:
         except OSError as error:
             self._blame(folder, parts[-1], parts, len(parts))
             raise _unreadable(self.root / "/".join(parts), error) from error
-        with os.fdopen(handle, "rb") as file:
+        try:
             mode = os.fstat(handle).st_mode
             if not stat.S_ISREG(mode):
                 path = "/".join(parts)
                 raise UnsafePath(path, path, "not-regular")
-            try:
+            with os.fdopen(handle, "rb", closefd=False) as file:
                 data = file.read()
-            except OSError as error:
-                raise _unreadable(self.root / "/".join(parts), error) from error
+        except OSError as error:
+            raise _unreadable(self.root / "/".join(parts), error) from error
+        finally:
+            os.close(handle)
         # Git looks at the owner's bit alone.
         return FileState(data, EXECUTABLE if mode & stat.S_IXUSR else REGULAR)
 

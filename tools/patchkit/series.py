@@ -165,7 +165,8 @@ def _header_findings(result: ParseResult) -> list[Finding]:
 def _unlisted(folder: Path, paths: list[Path]) -> list[Finding]:
     listed = set(paths)
     for file in folder.glob("series*"):
-        _read_series_file(file, more := [], [])
+        more: list[Path] = []
+        _read_series_file(file, more, [])
         listed |= set(more)
     return [
         Finding(_shown(path), 0, "S503", "in no series of its folder", "warning")
@@ -204,9 +205,11 @@ def _ledger_findings(paths: list[Path]) -> list[Finding]:
 
 def _read_ledger(file: Path, findings: list[Finding]) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        ledger: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         findings.append(Finding(_shown(file), 0, "S505", "there is no ledger"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         findings.append(Finding(_shown(file), 0, "S505", f"no TOML: {error}"))
+    else:
+        return ledger
     return {}

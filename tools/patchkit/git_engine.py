@@ -36,7 +36,7 @@ _CONFIG = {
 }
 # Attributes of the patched project must not change bytes on their way either.
 _ATTRIBUTES = "* -text -crlf -eol -ident -filter -working-tree-encoding\n"
-_RELOCATED = re.compile(r"^Hunk #\d+ succeeded at .*(offset|fuzz)", re.MULTILINE)
+_RELOCATED = re.compile(r"^Hunk #\d+ succeeded at .*(offset|fuzz).*", re.MULTILINE)
 _ENVIRON_LOCK = threading.Lock()
 
 

@@ -293,6 +293,21 @@ def test_later_patch_without_the_first_is_out_of_order() -> None:
         )
 
 
+def test_a_patched_file_changed_since_is_told_from_drift() -> None:
+    trees: list[Tree] = [
+        {"a": FileState(edited()), "b": FileState(edited())},
+        {"a": FileState(edited((5, "five"))), "b": FileState(edited((5, "five")))},
+        {"a": FileState(edited((5, "five"))), "b": FileState(edited((5, "V")))},
+    ]
+    patches = series(trees)
+    tree = trees[2] | {"a": FileState(edited((5, "FIVE")))}
+    revert = make_revert_plan(patches, MemorySource(tree), policy="context")
+    assert [(f.path, f.code) for f in revert.findings] == [("0001.patch", "T233")]
+    plan = make_plan(patches, MemorySource(tree), policy="context")
+    assert plan.state == "refused"
+    assert [(f.path, f.code) for f in plan.findings] == [("0001.patch", "T233")]
+
+
 def test_partly_applied_series_goes_on_and_comes_off() -> None:
     trees: list[Tree] = [
         {"a": FileState(edited())},

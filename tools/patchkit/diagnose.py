@@ -27,6 +27,18 @@ def explain(
     """
     if standing.rivals:
         return [_ambiguous(patches, standing)]
+    found = _forward(patches, tree, policy, standing)
+    if standing.count is None:
+        # The same tree may be easier to explain as one that was changed afterwards.
+        since = explain_revert(patches, tree, policy, standing)
+        if len(since) < len(found) and {each.code for each in since} == {"T233"}:
+            return since
+    return found
+
+
+def _forward(
+    patches: Sequence[Patch], tree: Image, policy: Policy, standing: Standing
+) -> list[Finding]:
     base = _base(patches, tree, policy, standing)
     findings: list[Finding] = []
     image = tree
@@ -36,10 +48,11 @@ def explain(
         step = take_step(patch, image, policy, tainted)
         if not step.fits:
             states = _states(patch, image, policy, tainted)
-            missing = None if tainted else lacks
-            findings += _one(patch, states, step, image, missing)
+            findings += _one(patch, states, step, image, lacks)
             tainted |= step.failed
-        image, lacks = step.image, patch
+        if lacks is None or not findings:
+            lacks = patch
+        image = step.image
     return findings or [_undecided(patches)]
 
 
@@ -70,7 +83,7 @@ def explain_revert(
                 for misfit in step.misfits
                 if misfit.fatal and states.get(misfit.change.line) == "neither"
             ]
-            findings += drift.findings(fatal, image)
+            findings += [_since(each) for each in drift.findings(fatal, image)]
             tainted |= step.failed
             image = step.image
     return findings or [_undecided(patches)]
@@ -166,8 +179,18 @@ def _out_of_order(patch: Patch, lacks: Patch) -> Finding:
         patch.name,
         patch.files[0].line,
         "T231",
-        f"the tree has this patch, and lacks {lacks.name} before it",
+        f"the tree has this patch, and {lacks.name} before it is not there",
         hint=_WHOLE,
+    )
+
+
+def _since(finding: Finding) -> Finding:
+    path, _, words = finding.message.partition(": ")
+    return replace(
+        finding,
+        code="T233",
+        message=f"{path}: changed since the patch was put on: {words}",
+        hint="undo that change first; the patch is taken off byte by byte",
     )
 
 

@@ -1,0 +1,45 @@
+import time
+
+
+def step(index):
+    started = time.time()
+    run(index)
+    finish()
+    check(index)
+    return started
+
+
+def other(index):
+    return index
+
+
+def last():
+    pass
+def step(index):
+    started = time.time()
+    run(index)
+    finish()
+    check(index)
+    return started
+
+
+def other(index):
+    return index
+
+
+def last():
+    pass
+def step(index):
+    started = time.time()
+    run(index)
+    finish()
+    check(index)
+    return started
+
+
+def other(index):
+    return index
+
+
+def last():
+    pass

@@ -1,0 +1,11 @@
+top = 1
+x
+x
+x
+x
+x
+x
+x
+x
+x
+end = 1

@@ -25,7 +25,7 @@ from patchkit.plan_types import Plan, PlannedFile
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib  # type: ignore[import-not-found]
+    import tomli as tomllib
 
 _SIDES = ("before", "after")
 

@@ -122,6 +122,12 @@ class Release(_Table):
         return PROJECT / self.directory
 
     @property
+    def flavours(self) -> tuple[str, ...]:
+        """The flavours this release has a series for, the default first."""
+        files = {"capture": "series", "ascend": "series-ascend"}
+        return tuple(name for name in FLAVOURS if (self.path / files[name]).is_file())
+
+    @property
     def feature_version(self) -> tuple[int, int]:
         """The Python grammar that patched files must compile under."""
         major, minor = self.python.split(".")

@@ -188,6 +188,11 @@ class SdistSource:
         """The file's bytes and mode in the sdist, None where it is absent."""
         return self._extract.read(path)
 
+    def blob(self, path: str) -> str | None:
+        """The file's blob id, None where it is absent."""
+        state = self.read(path)
+        return None if state is None else blob_id(state.data)
+
     @property
     def ruff_config(self) -> Path:
         """Upstream's pyproject.toml, unpacked."""

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Apply a release's series, or any diff, to a tree: exactly, all of it, or nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from patchkit.apply_command import Action, Outcome, Request, run
+from patchkit.blob import blob_id
+from patchkit.command_line import run as run_main
+from patchkit.errors import EXIT_OK, EXIT_REFUSED
+from patchkit.file_state import FileState
+from patchkit.report import SCHEMA, as_json, as_text
+
+EXAMPLES = """\
+examples:
+  tools/apply.py --root /src/vllm --version 0.25            apply the capture series
+  tools/apply.py --root SITE --version 0.25 --policy context    to an installed wheel
+  tools/apply.py --root . --check fix.patch                 would this diff fit here?
+  tools/apply.py --root /src/vllm --version 0.25 --status   what is there now?
+  tools/apply.py --root /src/vllm --version 0.25 --revert   take it off again
+
+exit: 0 done, or nothing to do; 1 refused, and nothing was changed; 2 wrong
+arguments or a machine that lacks something; 3 a bug of the kit
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse the arguments, run, print; returns the exit code."""
+    options = _parser().parse_args(argv)
+    request = Request(
+        root=options.root,
+        action=options.action,
+        version=options.version,
+        flavour=options.flavour,
+        patches=tuple(options.patches),
+        policy=options.policy,
+    )
+    outcome = run(request)
+    if options.format == "json":
+        print(json.dumps(_as_json(request, outcome), indent=2))
+    else:
+        _print_text(request, outcome)
+    return EXIT_REFUSED if outcome.state == "refused" else EXIT_OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tools/apply.py",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--root", type=Path, required=True, help="the tree: the folder a/ stands for"
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--version", metavar="V", help="a release: 0.25, v0.25, 0.25.1")
+    what.add_argument(
+        "patches", nargs="*", default=[], metavar="PATCH", help="any diff, in order"
+    )
+    parser.add_argument(
+        "--flavour",
+        default="capture",
+        help="with --version: capture (the default) or ascend",
+    )
+    how = parser.add_mutually_exclusive_group()
+    actions: dict[Action, str] = {
+        "check": "judge only; write nothing",
+        "revert": "take the patches off; every byte, mode and owner as before",
+        "status": "say which of the patches are there; write nothing",
+    }
+    for action, text in actions.items():
+        how.add_argument(
+            f"--{action}", dest="action", action="store_const", const=action, help=text
+        )
+    parser.set_defaults(action="apply")
+    parser.add_argument(
+        "--policy",
+        choices=("exact", "context"),
+        help="exact: each file is the pinned one, byte for byte (the default with "
+        "--version); context: it may differ away from the hunks (with PATCH)",
+    )
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    return parser
+
+
+def _last_line(request: Request, outcome: Outcome) -> str:
+    total, there = len(outcome.names), len(outcome.standing)
+    changed = len(outcome.plan.changes)
+    where = f"{request.root} (policy {outcome.policy})"
+    planned = total - there
+    return {
+        "applied": f"applied {planned} of {total} patches, {changed} files, to {where}",
+        "already": f"all {total} patches are already applied to {where}",
+        "fits": f"{planned} of {total} patches, {changed} files, fit {where}; "
+        "nothing was written",
+        "reverted": f"reverted {total - len(outcome.plan.skipped)} of {total} patches, "
+        f"{changed} files, in {where}",
+        "untouched": f"none of {total} patches is applied to {where}",
+        "partly": f"the first {there} of {total} patches are applied to {where}",
+        "refused": f"refused; nothing was changed in {where}",
+    }[outcome.state]
+
+
+def _print_text(request: Request, outcome: Outcome) -> None:
+    for finding in outcome.findings:
+        print("\n".join(as_text(finding)))
+    for note in outcome.notes:
+        print(f"note: {note}")
+    if request.action != "status":
+        for name in outcome.standing if outcome.state != "already" else ():
+            print(f"already there: {name}")
+        for file in outcome.plan.changes:
+            verb = "write" if file.before else "create"
+            print(f"{'remove' if file.after is None else verb} {file.path}")
+        for path in outcome.removed:
+            if path.endswith(".pyc"):
+                print(f"remove {path} (old bytecode)")
+    elif outcome.state != "refused":
+        for name in outcome.names:
+            print(f"{'applied' if name in outcome.standing else '      -'}  {name}")
+    print(_last_line(request, outcome))
+
+
+def _as_json(request: Request, outcome: Outcome) -> dict[str, Any]:
+    def side(state: FileState | None) -> dict[str, str] | None:
+        if state is None:
+            return None
+        return {"blob": blob_id(state.data), "mode": f"{state.mode:o}"}
+
+    return {
+        "schema": SCHEMA,
+        "state": outcome.state,
+        "root": str(request.root),
+        "policy": outcome.policy,
+        "patches": [
+            {"name": name, "applied_before": name in outcome.standing}
+            for name in outcome.names
+        ],
+        "patch_set": outcome.digest,
+        "files": [
+            {"path": f.path, "before": side(f.before), "after": side(f.after)}
+            for f in outcome.plan.files
+        ],
+        "removed": list(outcome.removed),
+        "findings": [as_json(finding) for finding in outcome.findings],
+        "notes": outcome.notes,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(run_main(main))

@@ -94,6 +94,12 @@ def test_one_line_changed(patch: Patch) -> None:
     assert right.split() == ["5", "started", "=", "time.monotonic()"]
 
 
+def test_two_lines_changed_places(patch: Patch) -> None:
+    body = [*BODY]
+    body[5], body[6] = body[6], body[5]
+    refusal(plan_of(patch, {"m.py": lines(*body)}), "T212")
+
+
 def test_moved_and_changed(patch: Patch) -> None:
     body = ["# one", "# two", *BODY]
     body[6] = "    started = time.monotonic()"

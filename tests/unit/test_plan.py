@@ -180,6 +180,20 @@ def test_another_content_is_refused_or_kept(old: bytes, new: bytes) -> None:
         assert file.after.data.endswith(b"\nmore\n")
 
 
+def test_half_a_patch_is_mixed_whatever_a_later_one_does() -> None:
+    """Found by the property above: one fault fewer seen from the end, and wrong."""
+    one_line, empty = FileState(b"a"), FileState(b"")
+    trees: list[Tree] = [
+        {"s": empty},
+        {"a": one_line},
+        {"b": one_line},
+        {"s": one_line},
+    ]
+    tree = {"s": empty, "a": one_line}
+    plan = make_plan(series(trees), MemorySource(tree), policy="exact")
+    assert codes(plan)[0] == "T230"
+
+
 BODY = [f"line {number}" for number in range(1, 31)]
 
 

@@ -28,7 +28,8 @@ def explain(
     if standing.rivals:
         return [_ambiguous(patches, standing)]
     found = _forward(patches, tree, policy, standing)
-    if standing.count is None:
+    torn = any(row.startswith("before") for each in found for row in each.detail)
+    if standing.count is None and not torn:
         # The same tree may be easier to explain as one that was changed afterwards.
         since = explain_revert(patches, tree, policy, standing)
         if len(since) < len(found) and {each.code for each in since} == {"T233"}:

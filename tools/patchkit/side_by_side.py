@@ -58,6 +58,8 @@ def table(
                     (found_first + right, found[right]) if right < stop else None,
                 )
             )
+    if not rows:
+        return ()
     title = f"{'':6} {'expected (patch)':{TEXT_WIDTH}}   {'':6} found"
     return (title.rstrip(), *_fold(rows))
 

@@ -71,7 +71,7 @@ class LocalBase(_Table):
     suite: Text
     wheel: Text
     version: Text
-    torch: Text
+    python: PythonVersion
     package_root: AbsolutePath
 
 
@@ -82,6 +82,7 @@ class Release(_Table):
     versions: Annotated[tuple[str, ...], Field(min_length=1)]
     directory: Text
     python: PythonVersion
+    torch: Text
     sdist: Annotated[tuple[Sdist, ...], Field(min_length=1)]
     image: tuple[BaseImage, ...] = ()
     local_base: LocalBase | None = None

@@ -145,7 +145,7 @@ class Extract:
         try:
             with tarfile.open(archive, "r:gz") as tar:
                 for member in tar:
-                    path = _member_path(member)
+                    path = member_path(member)
                     if path is None:
                         continue
                     members[path] = member.mode
@@ -168,7 +168,7 @@ class Extract:
             partial.write_bytes(data)
 
 
-def _member_path(member: tarfile.TarInfo) -> str | None:
+def member_path(member: tarfile.TarInfo) -> str | None:
     """A regular member's path below the sdist's one top folder; None for others."""
     parts = member.name.split("/")
     if not member.isfile() or len(parts) < 2 or {"", ".", ".."} & set(parts):
@@ -192,6 +192,10 @@ class SdistSource:
         """The file's blob id, None where it is absent."""
         state = self.read(path)
         return None if state is None else blob_id(state.data)
+
+    def file(self, path: str) -> Path:
+        """Where the cache keeps a file that was named in ``open_source``."""
+        return self._extract.file(path)
 
     @property
     def ruff_config(self) -> Path:

@@ -38,6 +38,20 @@ def stale_bytecode(files: Iterable[PlannedFile], root: Path) -> tuple[str, ...]:
     return tuple(sorted(stale))
 
 
+def is_unchecked(data: bytes) -> bool:
+    """Whether a ``.pyc``'s bytes say that Python never looks at the source."""
+    if len(data) < _HEADER.size:
+        return False
+    flags: int = _HEADER.unpack(data[: _HEADER.size])[1]
+    return bool(flags & _HASH) and not flags & _CHECKED
+
+
+def as_checked(data: bytes) -> bytes:
+    """An unchecked ``.pyc`` whose source Python compares again, by its hash."""
+    magic, flags, first, second = _HEADER.unpack(data[: _HEADER.size])
+    return _HEADER.pack(magic, flags | _CHECKED, first, second) + data[_HEADER.size :]
+
+
 def _cached(root: Path, path: str) -> list[str]:
     folder, _, name = path.rpartition("/")
     stem = name.removesuffix(".py")

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from real_git import Tree, contents, diff, diffs, histories, lines
 
+from patchkit.blob import blob_id
 from patchkit.diff_model import Patch
 from patchkit.file_state import EXECUTABLE, FileState, MemorySource
 from patchkit.git_engine import apply_with_git
@@ -412,3 +413,82 @@ def test_a_rename_over_another_file_is_refused() -> None:
 
 def test_no_patches_is_nothing_to_do() -> None:
     assert make_plan([], MemorySource({}), policy="exact") == Plan("applied")
+
+
+def merged(*patches: Patch) -> Patch:
+    """One patch with all their sections, as no git writes it and no parser lets by."""
+    return replace(
+        patches[0],
+        data=b"".join(patch.data for patch in patches),
+        files=tuple(change for patch in patches for change in patch.files),
+    )
+
+
+def test_two_sections_for_one_file_are_all_or_nothing() -> None:
+    trees: list[Tree] = [
+        {"a": FileState(edited())},
+        {"a": FileState(edited((5, "five")))},
+        {"a": FileState(edited((5, "five"), (6, "six")))},
+    ]
+    patch = merged(*series(trees))
+    plan = make_plan([patch], MemorySource(trees[0]), policy="exact")
+    assert result(trees[0], plan) == trees[2]
+    apply_with_git([patch], plan)
+    assert make_plan([patch], MemorySource(trees[2]), policy="exact").state == "applied"
+    revert = make_revert_plan([patch], MemorySource(trees[2]), policy="exact")
+    assert result(trees[2], revert) == trees[0]
+    for policy in ("exact", "context"):
+        assert make_plan([patch], MemorySource(trees[1]), policy=policy).state == (
+            "refused"
+        )
+
+
+def test_the_last_sections_id_alone_is_no_proof() -> None:
+    """Both sections name the first state: the second one's after is half a patch."""
+    base, one, two = edited(), edited((5, "five")), edited((20, "twenty"))
+    first, second = (
+        series([{"a": FileState(base)}, {"a": FileState(new)}])[0] for new in (one, two)
+    )
+    plan = make_plan(
+        [merged(first, second)], MemorySource({"a": FileState(two)}), policy="context"
+    )
+    assert plan.state == "refused"
+
+
+def test_two_files_trade_names() -> None:
+    patch = parsed(
+        b"diff --git a/a b/b\nsimilarity index 100%\nrename from a\nrename to b\n"
+    )
+    back = replace(patch.files[0], old_path="b", new_path="a", line=5)
+    swap = b"diff --git a/b b/a\nsimilarity index 100%\nrename from b\nrename to a\n"
+    patch = replace(patch, data=patch.data + swap, files=(*patch.files, back))
+    tree = {"a": FileState(b"1\n"), "b": FileState(b"2\n")}
+    plan = make_plan([patch], MemorySource(tree), policy="context")
+    # Without ids nothing tells a swapped pair from one that is not.
+    assert codes(plan) == ["T232"]
+    ids = {path: blob_id(state.data) for path, state in tree.items()}
+    files = tuple(
+        replace(change, old_blob=ids[old], new_blob=ids[old])
+        for change, old in zip(patch.files, "ab", strict=True)
+    )
+    plan = make_plan([replace(patch, files=files)], MemorySource(tree), policy="exact")
+    assert result(tree, plan) == {"a": tree["b"], "b": tree["a"]}
+    apply_with_git([patch], plan)
+
+
+def test_a_deleted_file_has_the_stated_mode() -> None:
+    (patch,) = series(
+        [{"a": FileState(b"x\n"), "k": FileState(b"")}, {"k": FileState(b"")}]
+    )
+    source = MemorySource({"a": FileState(b"x\n", EXECUTABLE)})
+    assert codes(make_plan([patch], source, policy="context")) == ["T205"]
+
+
+def test_a_series_that_ends_where_it_began_is_applied() -> None:
+    trees: list[Tree] = [
+        {"a": FileState(edited())},
+        {"a": FileState(edited((5, "five")))},
+        {"a": FileState(edited())},
+    ]
+    plan = make_plan(series(trees), MemorySource(trees[0]), policy="exact")
+    assert plan.state == "applied"

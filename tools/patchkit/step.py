@@ -133,8 +133,9 @@ class _Walk:
             return
         if change.new_path != change.old_path:
             self._check_free(change, after.state)
-        if change.kind == "rename":
-            self._drop(change)
+        if change.kind == "rename" and change.old_path is not None:
+            # What another section made of that name stays: two files may trade names.
+            self.gone[change.old_path] = None
         self.made[change.new_path] = after
 
     def _stop(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -76,7 +78,11 @@ class LocalBase(_Table):
 
 
 class Release(_Table):
-    """One release: the versions its series applies to, newest first."""
+    """One release: the versions its series applies to, newest first.
+
+    The first version is what ``VERSION=0.25`` means and the first image is the base
+    that ``make image`` takes. ``python`` is that of the images.
+    """
 
     name: str
     versions: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -90,13 +96,11 @@ class Release(_Table):
     @field_validator("versions")
     @classmethod
     def _are_versions(cls, versions: tuple[str, ...]) -> tuple[str, ...]:
-        for version in versions:
-            try:
-                Version(version)
-            except InvalidVersion:
-                raise ValueError(f"{version!r} is no version") from None
-        if len(set(versions)) < len(versions):
+        parsed = [_version(version) for version in versions]
+        if len(set(parsed)) < len(parsed):
             raise ValueError("a version stands twice")
+        if parsed != sorted(parsed, reverse=True):
+            raise ValueError("must stand newest first")
         return versions
 
     @field_validator("directory")
@@ -108,13 +112,27 @@ class Release(_Table):
         return directory
 
     @model_validator(mode="after")
-    def _sdists_match(self) -> Release:
+    def _tables_match(self) -> Release:
+        series = _version(self.name).release
+        for version in self.versions:
+            if Version(version).release[: len(series)] != series:
+                raise ValueError(f"{version} is no version of {self.name}")
         pinned = [sdist.version for sdist in self.sdist]
         if sorted(pinned) != sorted(self.versions):
             raise ValueError(
                 f"sdist tables are for {', '.join(pinned)}; versions are "
                 f"{', '.join(self.versions)}"
             )
+        # What copying a table and forgetting a line leaves behind.
+        for sdist in self.sdist:
+            if not sdist.file.endswith(f"-{sdist.version}.tar.gz"):
+                raise ValueError(f"sdist {sdist.version} has the file {sdist.file}")
+        if len({sdist.sha256 for sdist in self.sdist}) < len(self.sdist):
+            raise ValueError("two sdist tables have the same sha256")
+        tags = [(image.name, image.tag) for image in self.image]
+        for name, tag in tags:
+            if tags.count((name, tag)) > 1:
+                raise ValueError(f"image {name}:{tag} stands twice")
         return self
 
     @property
@@ -154,12 +172,17 @@ class Releases(_Table):
 
     def find_version(self, wanted: str) -> tuple[Release, str]:
         """The release and the exact version meant; ``0.25`` means its newest."""
-        text = wanted.strip().removeprefix("v")
+        text = wanted.strip().lower().removeprefix("v")
+        version = None
+        with contextlib.suppress(InvalidVersion):
+            version = Version(text)
         for release in self.release.values():
+            # By its text: as versions, 0.25 and 0.25.0 are equal.
             if text == release.name:
                 return release, release.versions[0]
-            if text in release.versions:
-                return release, text
+            for accepted in release.versions:
+                if Version(accepted) == version:
+                    return release, accepted
         there = "; ".join(
             f"{release.name} ({', '.join(release.versions)})"
             for release in self.release.values()
@@ -201,6 +224,13 @@ def load_releases(path: Path | None = None) -> Releases:
     return releases
 
 
+def _version(text: str) -> Version:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        raise ValueError(f"{text!r} is no version") from None
+
+
 def _frozen(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _frozen(entry) for key, entry in value.items()}
@@ -227,16 +257,32 @@ def _first_fault(file: Path, error: ValidationError) -> str:
         "model_type": "must be a table",
     }
     reason = reasons.get(fault["type"], fault["msg"].removeprefix("Value error, "))
+    if fault["type"] == "extra_forbidden":
+        reason += _closest(fault["loc"])
     return f"{file}: {key}: {reason}"
 
 
+def _closest(location: tuple[int | str, ...]) -> str:
+    """The known key that an unknown one was probably meant to be."""
+    tables: dict[object, type[_Table]] = {
+        "sdist": Sdist,
+        "image": BaseImage,
+        "local_base": LocalBase,
+    }
+    inner = next((tables[part] for part in location if part in tables), Release)
+    known = [key for key in inner.model_fields if key != "name" or inner is BaseImage]
+    near = difflib.get_close_matches(str(location[-1]), known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+
+
 def _refuse_shared_versions(file: Path, releases: Releases) -> None:
-    owner: dict[str, str] = {}
+    owner: dict[Version, str] = {}
     for release in releases.release.values():
         for version in release.versions:
-            if version in owner:
+            parsed = Version(version)
+            if parsed in owner:
                 raise UsageError(
                     f'{file}: release."{release.name}".versions: {version} belongs to '
-                    f"release {owner[version]} already"
+                    f"release {owner[parsed]} already"
                 )
-            owner[version] = release.name
+            owner[parsed] = release.name

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +23,7 @@ else:
 
 LEDGER = "ledger.toml"
 LEDGER_KEYS = ("why", "tested", "upstream", "remove_when")
+_NUMBER = re.compile(r"(\d{4})-[\w.-]+\.patch")
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,9 @@ def load_series(release: Release, flavour: str = "capture") -> Series:
     for file in files:
         if not file.is_file():
             raise UsageError(
-                f"{_shown(file)}: release {release.name} has no flavour {flavour!r}"
+                f"{_shown(file)}: no such file, so release {release.name} has no "
+                f"flavour {flavour!r}",
+                hint=f"it has: {', '.join(release.flavours) or 'none'}",
             )
         _read_series_file(file, paths, findings)
     results = [read_patch(path, _shown(path)) for path in paths]
@@ -102,11 +107,14 @@ def _read_series_file(file: Path, paths: list[Path], findings: list[Finding]) ->
         lines = file.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError:
         raise UsageError(f"{name}: not UTF-8") from None
+    except OSError as error:
+        raise UsageError(f"{name}: {error.strerror}") from None
     for number, raw in enumerate(lines, 1):
         entry = raw.partition("#")[0].strip()
         if not entry:
             continue
-        path = (file.parent / entry).resolve()
+        # A NUL is the one byte that no path may hold; resolve() would raise on it.
+        path = (file.parent / entry.replace("\0", "?")).resolve()
         fault = ""
         if not entry.endswith(".patch") or len(entry.split()) > 1:
             fault = "wanted one *.patch file a line"
@@ -119,7 +127,24 @@ def _read_series_file(file: Path, paths: list[Path], findings: list[Finding]) ->
         elif path in paths:
             findings.append(Finding(name, number, "S502", f"{entry} stands twice"))
         else:
+            if fault := _number_fault(path, paths):
+                findings.append(Finding(name, number, "S508", f"{entry}: {fault}"))
             paths.append(path)
+
+
+def _number_fault(path: Path, before: list[Path]) -> str:
+    """What is wrong with a patch's number, given the patches ahead of it.
+
+    Only patches of one folder are compared: a line may name another release's.
+    """
+    number = _NUMBER.fullmatch(path.name)
+    if number is None:
+        return "a patch is named NNNN-what-it-does.patch"
+    for other in before:
+        ahead = _NUMBER.fullmatch(other.name)
+        if other.parent == path.parent and ahead and ahead[1] >= number[1]:
+            return f"stands after {other.name}"
+    return ""
 
 
 def _header_findings(result: ParseResult) -> list[Finding]:
@@ -194,6 +219,10 @@ def _ledger_findings(paths: list[Path]) -> list[Finding]:
             for key in LEDGER_KEYS
             if not isinstance(entry.get(key), str) or not entry[key].strip()
         ]
+        for key in sorted(set(entry) - set(LEDGER_KEYS)):
+            near = difflib.get_close_matches(key, LEDGER_KEYS, n=1) or LEDGER_KEYS
+            message = f'"{path.name}".{key}: unknown key; there is {near[0]}'
+            findings.append(Finding(_shown(file), 0, "S505", message))
     for file, ledger in ledgers.items():
         findings += [
             Finding(_shown(file), 0, "S505", f"{name}: no such patch in the folder")
@@ -210,6 +239,8 @@ def _read_ledger(file: Path, findings: list[Finding]) -> dict[str, Any]:
         findings.append(Finding(_shown(file), 0, "S505", "there is no ledger"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         findings.append(Finding(_shown(file), 0, "S505", f"no TOML: {error}"))
+    except OSError as error:
+        findings.append(Finding(_shown(file), 0, "S505", str(error.strerror)))
     else:
         return ledger
     return {}

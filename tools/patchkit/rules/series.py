@@ -12,4 +12,5 @@ RULES: tuple[Rule, ...] = (
     Rule("S505", "ledger", "The ledger and the series name different patches."),
     Rule("S506", "full-index", "A patch of a series lacks full blob ids."),
     Rule("S507", "context-lines", "A hunk of a series lacks its lines of context."),
+    Rule("S508", "patch-number", "Patches stand in the order of their numbers."),
 )

@@ -1,0 +1,267 @@
+"""Smoke tests of a patched image: what runs inside is in ``dockerfiles/smoke``."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from patchkit import image_labels as labels
+from patchkit.engine import connect
+from patchkit.errors import EnvironmentProblem, UsageError
+from patchkit.image_source import ImageSource, created_container
+from patchkit.plan import make_plan
+from patchkit.plan_types import Policy
+from patchkit.releases import PROJECT, Release
+from patchkit.series import load_series
+from patchkit.step_progress import step_progress
+
+if TYPE_CHECKING:
+    import docker
+    from docker.models.images import Image
+
+SCRIPTS = PROJECT / "dockerfiles" / "smoke"
+INSIDE = "/tmp/smoke"
+MARK = "SMOKE-RESULT "
+OPTIONS = {
+    name: {"profiler": "torch", "torch_profiler_dir": "/tmp/traces", name: True}
+    for name in ("capture_torch_profiler", "detailed_trace_annotation")
+}
+NOT_SHOWN = (
+    "not shown here: graph capture and its traces, as a CPU captures no graphs; "
+    "tests/upstream runs the capture functions, a GPU shows the rest"
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One statement about the image, whether it holds, and what was seen."""
+
+    name: str
+    passed: bool
+    seen: str
+
+
+@dataclass
+class Smoke:
+    """The checks in order; ``facts`` holds what they were judged on."""
+
+    image: str
+    base: str
+    checks: list[Check] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def check(self, name: str, passed: bool, seen: object) -> None:
+        """Add one check."""
+        self.checks.append(Check(name, passed, str(seen)))
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check holds."""
+        return all(check.passed for check in self.checks)
+
+
+def smoke_test(release: Release, reference: str, flavour: str) -> Smoke:
+    """Run every check on the image called ``reference`` and on its base.
+
+    Raises UsageError when that is no patched image of this release, or its base is
+    gone; EnvironmentProblem when a container cannot run.
+    """
+    client = connect()
+    image = _patched(client, reference, release)
+    base = _base(client, image, reference)
+    smoke = Smoke(reference, str(image.labels[labels.BASE_NAME]))
+    spec = _specification(client, image, base, release, flavour)
+    _check_labels(smoke, image, release, flavour)
+    with step_progress("checking files, bytecode and imports"):
+        _check_files(smoke, client, image, release, spec)
+    with step_progress("checking the profiler options"):
+        _check_options(smoke, client, image, base)
+    with step_progress("running the engine, patched, unpatched and profiled"):
+        _check_engine(smoke, client, image, base)
+    return smoke
+
+
+def _patched(client: docker.DockerClient, reference: str, release: Release) -> Image:
+    from docker.errors import ImageNotFound
+
+    try:
+        image = client.images.get(reference)
+    except ImageNotFound:
+        raise UsageError(
+            f"no image {reference}",
+            hint=f"make image VERSION={release.name} BASE=local",
+        ) from None
+    if image.labels.get(labels.RELEASE) != release.name:
+        raise UsageError(
+            f"{reference} is no patched image of release {release.name}",
+            hint=f"its label {labels.RELEASE} says: "
+            f"{image.labels.get(labels.RELEASE, 'nothing')}",
+        )
+    return image
+
+
+def _base(client: docker.DockerClient, image: Image, reference: str) -> Image:
+    from docker.errors import ImageNotFound
+
+    name, digest = image.labels[labels.BASE_NAME], image.labels[labels.BASE_DIGEST]
+    for known in (f"{name.rpartition(':')[0] or name}@{digest}", digest, name):
+        with contextlib.suppress(ImageNotFound):
+            found = client.images.get(known)
+            below = found.attrs["RootFS"]["Layers"]
+            if image.attrs["RootFS"]["Layers"][:-1] == below:
+                return found
+    raise UsageError(
+        f"the base of {reference}, {name} {digest}, is not here any more",
+        hint=f"docker pull {name}, or build the image again",
+    )
+
+
+def _specification(
+    client: docker.DockerClient,
+    image: Image,
+    base: Image,
+    release: Release,
+    flavour: str,
+) -> dict[str, Any]:
+    """Which bytes each file has to have, planned anew from the base's own files."""
+    root = image.labels[labels.PACKAGE_ROOT]
+    policy: Policy = "context" if image.labels[labels.POLICY] == "context" else "exact"
+    with created_container(client, base) as container:
+        source = ImageSource(container, root, "the base")
+        plan = make_plan(load_series(release, flavour).patches, source, policy=policy)
+    return {
+        "root": root,
+        "files": {
+            file.path: hashlib.sha256(file.after.data).hexdigest()
+            for file in plan.changes
+            if file.after is not None
+        },
+    }
+
+
+def _check_labels(smoke: Smoke, image: Image, release: Release, flavour: str) -> None:
+    digest = load_series(release, flavour).digest
+    label = image.labels.get(labels.PATCH_SET)
+    smoke.check("the image has this patch set", label == digest, label)
+
+
+def _check_files(
+    smoke: Smoke,
+    client: docker.DockerClient,
+    image: Image,
+    release: Release,
+    spec: dict[str, Any],
+) -> None:
+    seen = run_inside(client, image, "files.py", files={"spec.json": json.dumps(spec)})
+    smoke.facts["files"] = seen
+    version = str(seen["version"])
+    known = version.partition("+")[0] in release.versions
+    smoke.check("the package's version", known, version)
+    count = f"{seen['files']} files"
+    smoke.check(
+        "every touched file's hash", not seen["wrong_hash"], seen["wrong_hash"] or count
+    )
+    python = f"{count}, Python {seen['python']}"
+    broken = seen["not_compiled"]
+    smoke.check("they compile, by the image's Python", not broken, broken or python)
+    failed = seen["not_imported"]
+    modules = f"{len(seen['modules'])} modules"
+    smoke.check("every touched module imports", not failed, failed or modules)
+
+
+def _check_options(
+    smoke: Smoke, client: docker.DockerClient, image: Image, base: Image
+) -> None:
+    argument = json.dumps(OPTIONS)
+    ours = run_inside(client, image, "options.py", argument)
+    theirs = run_inside(client, base, "options.py", argument)
+    smoke.facts["options"] = {"patched": ours, "unpatched": theirs}
+    for name in OPTIONS:
+        accepted = ours[name]["accepted"] and ours[name][name] is True
+        smoke.check(f"--profiler-config takes {name}", accepted, ours[name])
+        refused = not theirs[name]["accepted"] and name in theirs[name]["reason"]
+        smoke.check(f"the unpatched image refuses {name}", refused, theirs[name])
+
+
+def _check_engine(
+    smoke: Smoke, client: docker.DockerClient, image: Image, base: Image
+) -> None:
+    ours = run_inside(client, image, "engine.py")
+    theirs = run_inside(client, base, "engine.py")
+    profiled = run_inside(client, image, "engine.py", json.dumps({"profile": True}))
+    smoke.facts["engine"] = {
+        "patched": ours,
+        "unpatched": theirs,
+        "profiled": profiled,
+    }
+    spread = f"{ours['distinct']} distinct tokens"
+    smoke.check("the tokens tell runs apart", ours["distinct"] > 20, spread)
+    same = ours["tokens"] == theirs["tokens"]
+    count = sum(map(len, ours["tokens"]))
+    smoke.check("greedy tokens equal the unpatched image's", same, f"{count} tokens")
+    same = profiled["tokens"] == theirs["tokens"]
+    smoke.check("and with the profiler options on", same, f"{count} tokens")
+    detailed = [a for a in profiled["annotations"] if "sqsq" in a]
+    smoke.check(
+        "profiled steps carry detailed annotations", bool(detailed), detailed[:1]
+    )
+
+
+def run_inside(
+    client: docker.DockerClient,
+    image: Image,
+    script: str,
+    *arguments: str,
+    files: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Run a script of ``dockerfiles/smoke`` by the image's Python; its result.
+
+    Without network, in a container that is removed. Raises EnvironmentProblem with
+    the last lines of its output when it gives no result.
+    """
+    from docker.errors import APIError
+
+    container = client.containers.create(
+        str(image.id),
+        entrypoint=["python3", f"{INSIDE}/{script}", *arguments],
+        command=[],
+        network_mode="none",
+        user="0",
+        shm_size="1g",
+    )
+    try:
+        container.put_archive("/tmp", _scripts_tar(files or {}))
+        container.start()
+        container.wait()
+        output = container.logs().decode("utf-8", "replace")
+    except APIError as error:
+        raise EnvironmentProblem(
+            f"{script} could not run in the image: {error.explanation}"
+        ) from None
+    finally:
+        container.remove(force=True, v=True)
+    for line in reversed(output.splitlines()):
+        if line.startswith(MARK):
+            result: dict[str, Any] = json.loads(line.removeprefix(MARK))
+            return result
+    tail = "\n".join(output.strip().splitlines()[-15:])
+    raise EnvironmentProblem(f"{script} gave no result in the image; it said:\n{tail}")
+
+
+def _scripts_tar(files: Mapping[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for path in sorted(SCRIPTS.glob("*.py")):
+            tar.add(path, f"smoke/{path.name}")
+        for name, text in files.items():
+            entry = tarfile.TarInfo(f"smoke/{name}")
+            entry.size = len(text.encode())
+            entry.mode = 0o644
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    return buffer.getvalue()

@@ -28,18 +28,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--out", type=Path, metavar="DIR", help="default: build/vllm-VERSION-FLAVOUR"
     )
     parser.add_argument(
+        "--unpatched", action="store_true", help="the pinned source as it is"
+    )
+    parser.add_argument(
         "--offline", action="store_true", help="use the cache alone, download nothing"
     )
     parser.add_argument("--format", choices=("text", "json"), default="text")
     options = parser.parse_args(argv)
     release, version = load_releases().find_version(options.version)
-    target = options.out or PROJECT / "build" / f"vllm-{version}-{options.flavour}"
+    kind = "unpatched" if options.unpatched else options.flavour
+    target = options.out or PROJECT / "build" / f"vllm-{version}-{kind}"
     result = make_tree(
         release,
         target,
         version=version,
         flavour=options.flavour,
         offline=options.offline,
+        patched=not options.unpatched,
     )
     if options.format == "json":
         entry = {**vars(result), "path": str(result.path)}

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import platformdirs
 from patchkit.errors import EnvironmentProblem
 
 APPLICATION = "vllm-patchkit"
+LEFTOVER_SECONDS = 24 * 3600
 
 
 def cache_folder(*parts: str) -> Path:
@@ -34,27 +36,33 @@ def disk_problems(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno is None:
+            raise
+        ours = path.is_relative_to(platformdirs.user_cache_path(APPLICATION))
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            elsewhere = ", or set XDG_CACHE_HOME to another disk" if ours else ""
             raise EnvironmentProblem(
                 f"the disk is full: {path} could not be written",
-                hint="free some space, or set XDG_CACHE_HOME to another disk",
+                hint=f"free some space{elsewhere}",
             ) from None
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
-            raise EnvironmentProblem(
-                f"cannot write {path}: {error.strerror}",
-                hint="set XDG_CACHE_HOME to a folder that can be written",
-            ) from None
-        raise
+        raise EnvironmentProblem(
+            f"cannot write {path}: {os.strerror(error.errno)}",
+            hint="set XDG_CACHE_HOME to a folder that can be written" if ours else "",
+        ) from None
 
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path beside ``path``, renamed to it when the body succeeds.
 
-    Whatever ends the body early, Ctrl-C included, the temporary file is removed.
+    Whatever ends the body early, Ctrl-C included, the temporary file is removed. Two
+    processes may write one path at once: each has its own temporary file, and the
+    rename is one step. What a killed process left here a day ago is removed.
     """
     with disk_problems(path):
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        prefix = f".{path.name}."
+        _remove_leftovers(path.parent, prefix)
+        handle, name = tempfile.mkstemp(prefix=prefix, dir=path.parent)
         os.close(handle)
         partial = Path(name)
         try:
@@ -63,3 +71,11 @@ def whole_file(path: Path) -> Iterator[Path]:
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def _remove_leftovers(folder: Path, prefix: str) -> None:
+    for entry in folder.iterdir():
+        if entry.name.startswith(prefix):
+            with contextlib.suppress(OSError):
+                if time.time() - entry.stat().st_mtime > LEFTOVER_SECONDS:
+                    entry.unlink()

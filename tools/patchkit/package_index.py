@@ -1,94 +1,43 @@
-"""The user's package indexes, as pip is set up to use them, and files from them."""
+"""Pinned files from the user's package indexes, asked in order."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
-import re
-import subprocess
-import sys
-from ast import literal_eval
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from patchkit.errors import EnvironmentProblem
+from patchkit.pip_settings import IndexSettings, read_settings
+from patchkit.transfer_progress import TransferProgress
 
 if TYPE_CHECKING:
     import requests
     from pypi_simple import DistributionPackage, ProjectPage
 
-TIMEOUT = (15.0, 60.0)  # seconds to connect, and between two reads
+_NETWORK = "check the network and PIP_INDEX_URL; --offline uses the cache alone"
+_ABSENT = "name an index that has it: PIP_INDEX_URL=…"
+_OTHER = "truncated, or another file under this name: nothing was kept"
 
 
 @dataclass(frozen=True)
-class IndexSettings:
-    """What pip would use: index URLs in order, local folders, a CA file, a proxy.
-
-    ``urls`` is empty when the user forbids every index (``no-index``).
-    """
-
-    urls: tuple[str, ...]
-    find_links: tuple[str, ...] = ()
-    cert: str | None = None
-    proxy: str | None = None
+class _Wanted:
+    project: str
+    file: str
+    sha256: str
 
 
-def read_settings(environment: Mapping[str, str] | None = None) -> IndexSettings:
-    """pip's own settings, read through ``pip config list``: files and environment.
+class _Miss(Exception):
+    """One place did not give the file; the next one is asked."""
 
-    Without pip only the environment counts.
-    """
-    env = dict(os.environ if environment is None else environment)
-    values = {
-        key.removeprefix("PIP_").lower().replace("_", "-"): value
-        for key, value in env.items()
-        if key.startswith("PIP_")
-    }
-    for key, value in _pip_config(env).items():
-        values.setdefault(key, value)
-    from pypi_simple import PYPI_SIMPLE_ENDPOINT
-
-    urls = [values.get("index-url", PYPI_SIMPLE_ENDPOINT)]
-    urls += values.get("extra-index-url", "").split()
-    if values.get("no-index", "").lower() in ("1", "true", "yes", "on"):
-        urls = []
-    return IndexSettings(
-        tuple(urls),
-        tuple(values.get("find-links", "").split()),
-        values.get("cert"),
-        values.get("proxy"),
-    )
-
-
-def _pip_config(env: Mapping[str, str]) -> dict[str, str]:
-    """Values of pip's files; a command's own section wins over ``global``."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "config", "list"],
-        capture_output=True,
-        text=True,
-        env=dict(env),
-        check=False,
-    )
-    found: dict[str, dict[str, str]] = {}
-    for line in done.stdout.splitlines():
-        match = re.fullmatch(r"([\w-]+)\.([\w-]+)=(.*)", line)
-        if match:
-            with contextlib.suppress(ValueError, SyntaxError):
-                found.setdefault(match[1], {})[match[2]] = str(literal_eval(match[3]))
-    return {**found.get("global", {}), **found.get("download", {})}
-
-
-def shown_url(url: str) -> str:
-    """A URL without its credentials and query, as it may be printed."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if parts.port:
-        host += f":{parts.port}"
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+    def __init__(self, reason: str, hint: str) -> None:
+        super().__init__(reason)
+        self.hint = hint
 
 
 class PackageIndex:
@@ -98,49 +47,92 @@ class PackageIndex:
         self._settings = settings or read_settings()
 
     def fetch(self, project: str, file: str, sha256: str, target: Path) -> None:
-        """Write the file named ``file`` to ``target``; its digest is not checked.
+        """Write the file named ``file``, whose SHA-256 is ``sha256``, to ``target``.
 
-        Raises EnvironmentProblem when no index has the file, one lists it with
-        another digest than ``sha256``, or the transfer breaks off. OSError of the
-        disk goes through.
+        Local folders (find-links) come first, then the indexes in order; one that
+        fails or holds other bytes is passed over. Raises EnvironmentProblem with the
+        reason of each when none is left. An OSError of the disk goes through.
         """
+        wanted = _Wanted(project, file, sha256)
+        misses: list[_Miss] = []
         for folder in self._settings.find_links:
             local = _local_path(folder) / file
             if local.is_file():
-                target.write_bytes(local.read_bytes())
-                return
+                try:
+                    _copy(local, target)
+                    _check(target, sha256, str(local.parent))
+                    return
+                except _Miss as miss:
+                    misses.append(miss)
         if not self._settings.urls:
-            raise EnvironmentProblem(
-                f"{file}: pip's settings forbid every index (no-index)",
-                hint="unset PIP_NO_INDEX, or name a folder with it in PIP_FIND_LINKS",
+            misses.append(
+                _Miss(
+                    "pip's settings forbid every index (no-index)",
+                    "unset PIP_NO_INDEX, or name a folder with it in PIP_FIND_LINKS",
+                )
             )
-        asked = []
         with self._session() as session:
             for url in self._settings.urls:
-                asked.append(shown_url(url))
-                page = self._page(session, url, project)
-                package = _find(page, file)
-                if package is not None:
-                    self._check_listed(package, file, sha256, shown_url(url))
-                    self._download(session, package, target)
+                try:
+                    self._fetch_from(session, url, wanted, target)
                     return
+                except _Miss as miss:
+                    misses.append(miss)
         raise EnvironmentProblem(
-            f"{file} is not on {' or '.join(asked)}",
-            hint="name an index that has it: PIP_INDEX_URL=…",
+            f"{file} could not be fetched: {'; '.join(map(str, misses))}",
+            hint=misses[0].hint,
         )
+
+    def _fetch_from(
+        self, session: requests.Session, url: str, wanted: _Wanted, target: Path
+    ) -> None:
+        index = shown_url(url)
+        page = self._page(session, url, wanted.project)
+        packages = page.packages if page is not None else []
+        package = next((it for it in packages if it.filename == wanted.file), None)
+        if package is None:
+            raise _Miss(f"{index} does not have it", _ABSENT)
+        listed = (package.digests or {}).get("sha256")
+        if listed is not None and listed != wanted.sha256:
+            raise _Miss(
+                f"{index} lists sha256 {listed}, pinned is {wanted.sha256}", _OTHER
+            )
+        link = _with_credentials(package.url, url)
+        self._download(session, replace(package, url=link), target)
+        _check(target, wanted.sha256, index)
 
     @contextlib.contextmanager
     def _session(self) -> Iterator[requests.Session]:
         import requests
 
-        with requests.Session() as session:
-            if self._settings.cert:
-                # An explicit CA file wins over REQUESTS_CA_BUNDLE only without
-                # trust_env, which netrc needs (requests issue 3829); so set both.
-                os.environ["REQUESTS_CA_BUNDLE"] = self._settings.cert
-            if self._settings.proxy:
-                proxy = self._settings.proxy
-                session.proxies = {"http": proxy, "https": proxy}
+        settings = self._settings
+
+        class PipSession(requests.Session):
+            """pip's own settings win over the environment's.
+
+            Attributes of a session do not: with ``trust_env``, which netrc needs,
+            REQUESTS_CA_BUNDLE and HTTPS_PROXY beat them (requests issue 3829).
+            """
+
+            def merge_environment_settings(
+                self, url: Any, proxies: Any, stream: Any, verify: Any, cert: Any
+            ) -> Any:
+                merged = super().merge_environment_settings(
+                    url, proxies, stream, verify, cert
+                )
+                if settings.cert:
+                    merged["verify"] = settings.cert
+                if settings.client_cert:
+                    merged["cert"] = settings.client_cert
+                if settings.proxy:
+                    merged["proxies"] = dict.fromkeys(("http", "https"), settings.proxy)
+                host = urlsplit(str(url)).netloc.rpartition("@")[2]
+                if {host, host.partition(":")[0]} & set(settings.trusted_hosts):
+                    # What arrives is checked against the pinned digest.
+                    merged["verify"] = False
+                return merged
+
+        with PipSession() as session:
             yield session
 
     def _page(
@@ -149,28 +141,23 @@ class PackageIndex:
         from pypi_simple import NoSuchProjectError, ProjectPage, PyPISimple
 
         if url.startswith("file:"):
-            page = _local_path(url) / project / "index.html"
-            if not page.is_file():
+            file = _local_path(url) / project / "index.html"
+            try:
+                text = file.read_bytes().decode("utf-8", "replace")
+            except FileNotFoundError:
                 return None
-            return ProjectPage.from_html(project, page.read_text(), page.as_uri())
+            except OSError as error:
+                reason = f"{shown_url(url)}: {error.strerror}"
+                raise _Miss(reason, _ABSENT) from None
+            return ProjectPage.from_html(project, text, file.as_uri())
         try:
             return PyPISimple(url, session=session).get_project_page(
-                project, timeout=TIMEOUT
+                project, timeout=self._settings.timeouts
             )
         except NoSuchProjectError:
             return None
         except Exception as error:
-            raise _network_problem(f"cannot ask {shown_url(url)}", error) from None
-
-    def _check_listed(
-        self, package: DistributionPackage, file: str, sha256: str, index: str
-    ) -> None:
-        listed = (package.digests or {}).get("sha256")
-        if listed is not None and listed != sha256:
-            raise EnvironmentProblem(
-                f"{file}: {index} lists sha256 {listed}, pinned is {sha256}",
-                hint="another file under this name: do not use it; ask another index",
-            )
+            raise _Miss(f"{shown_url(url)}: {_reason(error)}", _NETWORK) from None
 
     def _download(
         self, session: requests.Session, package: DistributionPackage, target: Path
@@ -178,98 +165,96 @@ class PackageIndex:
         from pypi_simple import PyPISimple
 
         if package.url.startswith("file:"):
-            target.write_bytes(_local_path(package.url).read_bytes())
+            _copy(_local_path(package.url), target)
             return
-        client = PyPISimple(session=session)
         try:
-            client.download_package(
+            # The digest is checked after, on the bytes that the disk took.
+            PyPISimple(session=session).download_package(
                 package,
                 target,
                 verify=False,
                 progress=lambda total: TransferProgress(package.filename, total),
-                timeout=TIMEOUT,
+                timeout=self._settings.timeouts,
             )
         except Exception as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
-            raise _network_problem(f"{package.filename} broke off", error) from None
+            raise _Miss(
+                f"{shown_url(package.url)}: {_reason(error)}", _NETWORK
+            ) from None
 
 
-def _find(page: ProjectPage | None, file: str) -> DistributionPackage | None:
-    packages = page.packages if page is not None else []
-    return next((entry for entry in packages if entry.filename == file), None)
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file, as 64 hex digits."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def shown_url(url: str) -> str:
+    """A URL without its credentials and query, as it may be printed."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "an index URL that is none"
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def _with_credentials(link: str, index: str) -> str:
+    """A file's link with the index's credentials, on the index's own host only."""
+    parts, own = urlsplit(link), urlsplit(index)
+    credentials, _, host = own.netloc.rpartition("@")
+    if credentials and parts.netloc == host and parts.scheme == own.scheme:
+        return urlunsplit(parts._replace(netloc=own.netloc))
+    return link
+
+
+def _check(target: Path, sha256: str, place: str) -> None:
+    found = file_sha256(target)
+    if found != sha256:
+        size = target.stat().st_size
+        raise _Miss(
+            f"{place}: sha256 of the {size} bytes is {found}, pinned is {sha256}",
+            _OTHER,
+        )
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a local file; one that cannot be read is a miss, a full disk is not."""
+    try:
+        file = source.open("rb")
+    except OSError as error:
+        raise _Miss(f"{source}: {error.strerror}", _ABSENT) from None
+    with file, target.open("wb") as written:
+        shutil.copyfileobj(file, written, 1 << 20)
 
 
 def _local_path(url: str) -> Path:
-    return Path(unquote(urlsplit(url).path)) if url.startswith("file:") else Path(url)
+    if url.startswith("file:"):
+        return Path(unquote(urlsplit(url).path))
+    return Path(os.path.expanduser(url))  # noqa: PTH111 (raises without a home)
 
 
-def _network_problem(what: str, error: Exception) -> EnvironmentProblem:
-    """One line for whatever requests raises; its own texts span many."""
+def _reason(error: Exception) -> str:
+    """A few words for whatever requests raises; its own texts span many lines."""
     import requests
+    from pypi_simple import UnsupportedContentTypeError, UnsupportedRepoVersionError
 
-    reason = type(error).__name__
     if isinstance(error, requests.HTTPError) and error.response is not None:
-        reason = f"HTTP {error.response.status_code} {error.response.reason}"
-    elif isinstance(error, requests.exceptions.SSLError):
-        reason = "the certificate is not trusted (PIP_CERT names a CA file)"
-    elif isinstance(error, requests.Timeout):
-        reason = "no answer in time"
-    elif isinstance(error, requests.exceptions.ChunkedEncodingError):
-        reason = "the transfer was cut short"
-    elif isinstance(error, requests.ConnectionError):
-        reason = "no connection"
-    return EnvironmentProblem(
-        f"{what}: {reason}",
-        hint="check the network and PIP_INDEX_URL; --offline uses the cache alone",
-    )
-
-
-class TransferProgress:
-    """A progress bar on standard error; on no terminal, one line at each end."""
-
-    def __init__(self, name: str, total: int | None) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-
-        self._name = name
-        self._total = total
-        self._done = 0
-        self._console = Console(stderr=True)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TimeRemainingColumn(),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
-
-    def __enter__(self) -> TransferProgress:
-        self._bar.start()
-        self._task = self._bar.add_task(self._name, total=self._total)
-        if not self._console.is_terminal:
-            size = f", {self._total / 1e6:.0f} MB" if self._total else ""
-            print(f"downloading {self._name}{size}", file=sys.stderr, flush=True)
-        return self
-
-    def update(self, increment: int) -> None:
-        """Count ``increment`` more bytes."""
-        self._done += increment
-        self._bar.update(self._task, advance=increment)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
-        if kind is None and not self._console.is_terminal:
-            print(f"downloaded {self._name}", file=sys.stderr, flush=True)
+        return f"HTTP {error.response.status_code} {error.response.reason}".strip()
+    words: list[tuple[Any, str]] = [
+        (requests.exceptions.SSLError, "its certificate is not trusted (PIP_CERT)"),
+        (requests.exceptions.ProxyError, "no connection through the proxy"),
+        (requests.Timeout, "no answer in time"),
+        (requests.exceptions.ChunkedEncodingError, "the transfer was cut short"),
+        (requests.ConnectionError, "no connection"),
+        (requests.TooManyRedirects, "too many redirects"),
+        (UnsupportedContentTypeError, "answers, but is no package index"),
+        (UnsupportedRepoVersionError, "speaks a newer index protocol"),
+        (ValueError, "is no URL of a package index"),
+    ]
+    found = (text for kind, text in words if isinstance(error, kind))
+    return next(found, type(error).__name__)

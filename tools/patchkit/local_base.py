@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import posixpath
 import re
 import shutil
 import subprocess
@@ -207,14 +208,22 @@ def _import(
 
 
 def _write_tar(stream: Any, rootfs: Path, site: Path, package_root: str) -> None:
+    """One tar of both; the engine refuses a path that stands in it twice."""
+    seen: set[str] = set()
     with tarfile.open(fileobj=stream, mode="w|", bufsize=1 << 20) as out:
         with tarfile.open(rootfs, "r|") as base:
             for member in base:
+                seen.add(posixpath.normpath(member.name).lstrip("/"))
                 # A stream cannot follow a hard link to its file, nor has to.
                 out.addfile(
                     member, base.extractfile(member) if member.isreg() else None
                 )
-        out.add(site, package_root.lstrip("/"), filter=_as_root)
+
+        def once(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+            return None if member.name in seen else _as_root(member)
+
+        for entry in sorted(site.iterdir()):
+            out.add(entry, f"{package_root.lstrip('/')}/{entry.name}", filter=once)
 
 
 def _as_root(member: tarfile.TarInfo) -> tarfile.TarInfo:

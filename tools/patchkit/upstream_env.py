@@ -23,7 +23,7 @@ from patchkit.step_progress import step_progress
 from patchkit.upstream import open_source
 
 REQUIREMENTS = "requirements/common.txt"
-TEST_TOOLS = ("coverage>=7", "pytest>=8", "pytest-timeout>=2")
+TEST_TOOLS = ("coverage>=7.10", "pytest>=8", "pytest-timeout>=2")
 STAMP = "complete"
 
 

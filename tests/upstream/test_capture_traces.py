@@ -1,0 +1,116 @@
+"""The series in its pinned tree: vLLM's own capture functions, run on a CPU.
+
+What is tested is in ``in_tree``, which needs torch and so an interpreter of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from patchkit.commit import commit_to_tree
+from patchkit.diff_coverage import measure
+from patchkit.errors import EnvironmentProblem
+from patchkit.plan import make_plan
+from patchkit.plan_types import Plan
+from patchkit.releases import load_releases
+from patchkit.series import load_series
+from patchkit.source_tree import make_tree
+from patchkit.tree_source import TreeSource
+from patchkit.upstream import open_source
+from patchkit.upstream_env import upstream_python
+from patchkit.upstream_tests import run_upstream_tests
+
+RELEASE = load_releases().find("0.25")
+IMPORTED = "import {}; print('imported')"
+
+# Making the environment the first time takes minutes.
+pytestmark = pytest.mark.timeout(1800)
+
+
+@pytest.fixture(scope="module")
+def python(need) -> Path:
+    try:
+        return upstream_python(RELEASE)
+    except EnvironmentProblem as error:
+        need(False, f"the upstream environment: {error}")
+        raise
+
+
+@pytest.fixture(scope="module")
+def run(python, tmp_path_factory):
+    assert python
+    return run_upstream_tests(RELEASE, tmp_path_factory.mktemp("upstream"))
+
+
+def test_real_capture_functions(run):
+    """The whole of ``in_tree``; its output says which test failed."""
+    assert run.status == 0, run.output
+    # Fewer would mean that some were not collected.
+    assert run.passed >= 40, run.output
+
+
+def test_every_added_line_is_run(run):
+    series = load_series(RELEASE)
+    source = open_source(RELEASE, paths=series.paths)
+    plan = make_plan(series.patches, source, policy="exact")
+    files = measure(plan, run.lines)
+    assert {file.path for file in files} == set(series.paths)
+    assert all(file.executable for file in files)
+    assert [file.missing for file in files] == [()] * len(files)
+
+
+def test_each_prefix_imports(python, tmp_path):
+    """A user may stop after any patch: what it touched imports, from that tree."""
+    series = load_series(RELEASE)
+    whole = tmp_path / "whole"
+    make_tree(RELEASE, whole, only="vllm/")
+    trees = []
+    for count in range(1, len(series.patches) + 1):
+        tree = tmp_path / f"prefix-{count}"
+        shutil.copytree(whole, tree, copy_function=os.link)
+        back = _back_to(series.patches, count, tree)
+        if back.state == "apply":
+            commit_to_tree(back, tree)
+        touched = {
+            change.path.removesuffix(".py").replace("/", ".")
+            for change in series.patches[count - 1].files
+        }
+        trees.append((tree, sorted(touched)))
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda job: _import(python, *job), trees))
+    assert results == ["imported"] * len(trees)
+
+
+def _back_to(patches, count, tree) -> Plan:
+    """A plan from the whole series to its first ``count`` patches."""
+    source = TreeSource(tree)
+    whole = make_plan(patches, open_source(RELEASE), policy="exact")
+    short = make_plan(patches[:count], open_source(RELEASE), policy="exact")
+    wanted = {file.path: file.after for file in short.files}
+    before = {file.path: file.before for file in whole.files}
+    files = []
+    for file in whole.files:
+        after = wanted.get(file.path, before[file.path])
+        now = source.read(file.path)
+        if now != after:
+            files.append(type(file)(file.path, now, after))
+    return Plan("apply" if files else "applied", tuple(files))
+
+
+def _import(python: Path, tree: Path, modules: list[str]) -> str:
+    done = subprocess.run(
+        [str(python), "-c", IMPORTED.format(", ".join(modules))],
+        env={**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.strip().splitlines()
+    return lines[-1] if done.returncode == 0 and lines else done.stderr[-2000:]

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Line coverage of every line that a release's series adds: 100 %, or exit 1."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from patchkit.command_line import run as run_main
+from patchkit.diff_coverage import measure
+from patchkit.errors import EXIT_OK, EXIT_REFUSED
+from patchkit.plan import make_plan
+from patchkit.releases import Release, load_releases
+from patchkit.series import load_series
+from patchkit.step_progress import step_progress
+from patchkit.upstream import open_source
+from patchkit.upstream_tests import run_upstream_tests
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the upstream tests in a patched tree, compare with the diffs, print."""
+    parser = argparse.ArgumentParser(
+        prog="tools/diff_coverage.py",
+        description=__doc__,
+        epilog="exit: 0 every added line ran; 1 one did not, or a test failed",
+    )
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--version", metavar="V", help="one release: 0.25, v0.25 …")
+    which.add_argument("--all", action="store_true", help="every release")
+    options = parser.parse_args(argv)
+    releases = load_releases()
+    chosen = (
+        list(releases.release.values())
+        if options.all
+        else [releases.find(options.version)]
+    )
+    results = [_cover(release) for release in chosen]
+    return EXIT_OK if all(results) else EXIT_REFUSED
+
+
+def _cover(release: Release) -> bool:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        step_progress(f"running the upstream tests of {release.name}"),
+    ):
+        run = run_upstream_tests(release, Path(folder).resolve())
+    if run.status:
+        print(run.output)
+        print(f"{release.name}: the upstream tests failed")
+        return False
+    series = load_series(release)
+    source = open_source(release, paths=series.paths)
+    plan = make_plan(series.patches, source, policy="exact")
+    files = measure(plan, run.lines)
+    for file in files:
+        for (patch, line), number in file.missing:
+            print(f"{patch}:{line}: not run ({file.path}:{number})")
+        ran = file.executable - len(file.missing)
+        print(f"{file.path}: {ran} of {file.executable} executable added lines ran")
+    total = sum(file.executable for file in files)
+    ran = total - sum(len(file.missing) for file in files)
+    added = sum(file.added for file in files)
+    share = 100 * ran / total if total else 0.0
+    print(
+        f"{release.name}: {ran} of {total} executable lines of {added} added ran "
+        f"({share:.1f} %), in {run.passed} tests"
+    )
+    return total > 0 and ran == total
+
+
+if __name__ == "__main__":
+    sys.exit(run_main(main))

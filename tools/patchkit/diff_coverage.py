@@ -1,0 +1,51 @@
+"""Which of the lines that a series adds are run by tests, measured from the diffs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from patchkit.plan_types import Origin, Plan
+
+Lines = tuple[frozenset[int], frozenset[int]]
+
+
+@dataclass(frozen=True)
+class FileCoverage:
+    """Of one file: how many added lines are executable, how many ran, which did not.
+
+    ``missing`` names each as a line of its patch and a line of the patched file.
+    """
+
+    path: str
+    added: int
+    executable: int
+    missing: tuple[tuple[Origin, int], ...]
+
+
+def measure(plan: Plan, lines: Mapping[str, Lines]) -> list[FileCoverage]:
+    """Compare added lines with those that ran, for every Python file of ``plan``.
+
+    ``lines`` holds the executable lines by path: those that ran, and those that did
+    not. A file that is not in it was never imported: every added line counts as
+    executable and missing.
+    """
+    result = []
+    for file in plan.changes:
+        if not file.path.endswith(".py") or file.after is None:
+            continue
+        added = {
+            number: origin
+            for number, origin in enumerate(file.origins, 1)
+            if origin is not None
+        }
+        ran, missed = lines.get(file.path, (frozenset(), frozenset(added)))
+        result.append(
+            FileCoverage(
+                file.path,
+                len(added),
+                len(added.keys() & (ran | missed)),
+                tuple((added[n], n) for n in sorted(added.keys() & missed)),
+            )
+        )
+    return result

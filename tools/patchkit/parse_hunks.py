@@ -37,11 +37,12 @@ class HunkReader:
                     ended_at, "H108", "a no-newline marker, and another hunk follows"
                 )
             hunk = self._read_hunk()
-            self._check_start(hunk, hunks)
             hunks.append(hunk)
             ended_at = next((e.line + 1 for e in hunk.lines if not e.newline), 0)
         self.expect_end()
+        _check_order(hunks)
         _check_whole_file(hunks, kind)
+        _check_new_starts(hunks)
         self._check_context(hunks, kind)
         return tuple(hunks)
 
@@ -202,33 +203,6 @@ class HunkReader:
             hint,
         )
 
-    def _check_start(self, hunk: Hunk, above: list[Hunk]) -> None:
-        old = first_line(hunk.old_start, hunk.old_count)
-        new = first_line(hunk.new_start, hunk.new_count)
-        if (hunk.old_count and not hunk.old_start) or (
-            hunk.new_count and not hunk.new_start
-        ):
-            raise FormFault(hunk.line, "H101", "line 0 of a side that has lines", _REDO)
-        if above:
-            last = above[-1]
-            end = first_line(last.old_start, last.old_count) + last.old_count
-            if old < end:
-                raise FormFault(
-                    hunk.line,
-                    "H106",
-                    f"starts at old line {old}, before the hunk above ends ({end - 1})",
-                    _REDO,
-                )
-        shift = sum(entry.new_count - entry.old_count for entry in above)
-        if new != old + shift:
-            raise FormFault(
-                hunk.line,
-                "H107",
-                f"new start {hunk.new_start}; from the old start and the hunks above "
-                f"it is {old + shift - (hunk.new_count == 0)}",
-                _REDO,
-            )
-
     def _check_context(self, hunks: list[Hunk], kind: ChangeKind) -> None:
         if kind in ("create", "delete"):
             return
@@ -256,6 +230,44 @@ class HunkReader:
                         "warning",
                     )
                 )
+
+
+def _check_order(hunks: list[Hunk]) -> None:
+    end = 0
+    for hunk in hunks:
+        for start, count in (
+            (hunk.old_start, hunk.old_count),
+            (hunk.new_start, hunk.new_count),
+        ):
+            if count and not start:
+                raise FormFault(
+                    hunk.line, "H101", "line 0 of a side that has lines", _REDO
+                )
+        old = first_line(hunk.old_start, hunk.old_count)
+        if old < end:
+            raise FormFault(
+                hunk.line,
+                "H106",
+                f"starts at old line {old}, before the hunk above ends ({end - 1})",
+                _REDO,
+            )
+        end = old + hunk.old_count
+
+
+def _check_new_starts(hunks: list[Hunk]) -> None:
+    """A hunk's new start is its old one, shifted by what the hunks above add."""
+    shift = 0
+    for hunk in hunks:
+        wanted = first_line(hunk.old_start, hunk.old_count) + shift
+        if first_line(hunk.new_start, hunk.new_count) != wanted:
+            raise FormFault(
+                hunk.line,
+                "H107",
+                f"new start {hunk.new_start}; from the old start and the hunks above "
+                f"it is {wanted - (hunk.new_count == 0)}",
+                _REDO,
+            )
+        shift += hunk.new_count - hunk.old_count
 
 
 def first_line(start: int, count: int) -> int:

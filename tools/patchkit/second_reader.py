@@ -1,7 +1,7 @@
 """unidiff's reading of an accepted diff, compared line by line with the strict one.
 
-unidiff is the independent reader: a patch on which the two differ is refused, since
-one of them would see other changes than the other.
+unidiff is the independent reader. A diff on which the two differ is not judged at all:
+one of them would see other changes than the other, and that is a bug to report.
 """
 
 from __future__ import annotations
@@ -9,33 +9,31 @@ from __future__ import annotations
 import io
 
 from patchkit.diff_model import FileChange, Patch
-from patchkit.findings import Finding
+from patchkit.errors import OwnBug
 
 
-def compare_with_unidiff(patch: Patch) -> list[Finding]:
-    """Findings F021 where unidiff sees other hunks or lines; an empty list if none.
+def compare_with_unidiff(patch: Patch) -> None:
+    """Raise OwnBug where unidiff sees other hunks or lines.
 
-    The bytes are decoded as Latin-1, one character a byte, and split at ``\\n`` only.
-    Sections without hunks are left out: unidiff does not report all of their kinds.
+    The sections' bytes are decoded as Latin-1, one character a byte, and split at
+    ``\\n`` only. Sections without hunks are left out: unidiff does not report all of
+    their kinds. The prose above them is too, in which it would look for file names.
     """
     from unidiff.errors import UnidiffParseError
     from unidiff.patch import PatchSet
 
-    text = patch.data.decode("latin-1")
+    text = patch.data[len(patch.header) :].decode("latin-1")
     try:
         read = PatchSet(io.StringIO(text, newline="\n"))
     except UnidiffParseError as error:
-        return [_differs(patch, 0, f"unidiff cannot read it: {error}")]
+        raise _differs(patch, f"it cannot: {error}") from None
     theirs = [section for section in read if len(section)]
     ours = [change for change in patch.files if change.hunks]
     if len(theirs) != len(ours):
-        return [
-            _differs(patch, 0, f"unidiff sees {len(theirs)} files, not {len(ours)}")
-        ]
+        raise _differs(patch, f"{len(theirs)} files, not {len(ours)}")
     for section, change in zip(theirs, ours, strict=True):
         if _lines_of(section) != _our_lines(change):
-            return [_differs(patch, change.line, "unidiff sees other hunks here")]
-    return []
+            raise _differs(patch, f"other hunks in the section at line {change.line}")
 
 
 _Reading = list[tuple[tuple[int, int, int, int], list[tuple[str, str]]]]
@@ -70,7 +68,8 @@ def _our_lines(change: FileChange) -> _Reading:
     ]
 
 
-def _differs(patch: Patch, line: int, message: str) -> Finding:
-    return Finding(
-        patch.name, line, "F021", message, hint="report this patch as a bug of the kit"
+def _differs(patch: Patch, how: str) -> OwnBug:
+    return OwnBug(
+        f"{patch.name}: unidiff reads it differently: {how}",
+        hint="please report this patch; nothing was changed",
     )

@@ -25,7 +25,6 @@ RULES: tuple[Rule, ...] = (
     Rule("F018", "no-change", "A section changes nothing, or lacks its hunks."),
     Rule("F019", "index-line", "The index line is malformed or contradicts the kind."),
     Rule("F020", "no-index", "A section has no blob ids.", "warning"),
-    Rule("F021", "second-reader", "unidiff reads this diff differently."),
     Rule("H101", "hunk-header", "An @@ line is malformed."),
     Rule("H102", "count-too-large", "An @@ line declares more lines than follow."),
     Rule("H103", "count-too-small", "An @@ line declares fewer lines than follow."),

@@ -11,6 +11,8 @@ from ast import literal_eval
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from patchkit.errors import EnvironmentProblem
+
 CONNECT_SECONDS = 15.0
 READ_SECONDS = 60.0  # between two reads, not for the whole file
 _TRUE = ("1", "true", "yes", "on", "t", "y")
@@ -44,6 +46,7 @@ def read_settings(environment: Mapping[str, str] | None = None) -> IndexSettings
     """pip's own settings: its files through ``pip config list``, and the environment.
 
     Without pip only the environment counts. As in pip, an empty value is no value.
+    Raises EnvironmentProblem when pip cannot read its files.
     """
     env = dict(os.environ if environment is None else environment)
     values = {
@@ -75,13 +78,25 @@ def read_settings(environment: Mapping[str, str] | None = None) -> IndexSettings
 
 def _config_files(env: Mapping[str, str]) -> dict[str, str]:
     """Values of pip's files; a command's own section wins over ``global``."""
+    # Without the PIP_* of options: pip reads no file when one of them is malformed.
+    kept = {
+        key: value
+        for key, value in env.items()
+        if not key.startswith("PIP_") or key == "PIP_CONFIG_FILE"
+    }
     done = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"],
         capture_output=True,
         text=True,
-        env=dict(env),
+        env=kept,
         check=False,
     )
+    if done.returncode and "No module named pip" not in done.stderr:
+        # Its own text may quote a line of the file, with a password in it.
+        raise EnvironmentProblem(
+            "pip cannot read its own settings, which name the package index",
+            hint="`pip config list` says what is wrong in them",
+        )
     found: dict[str, dict[str, str]] = {}
     for line in done.stdout.splitlines():
         match = re.fullmatch(r"([\w-]+)\.([\w-]+)=(.*)", line)

@@ -28,8 +28,8 @@ def parsed(path: Path) -> Patch:
 
 
 def plan(place: Path, *names: str) -> Plan:
-    # Only policy exact asks for ids; a patch that is alone is judged by its context.
-    policy: Policy = "exact" if place.name.startswith("T222") else "context"
+    # Only policy exact insists on ids; a patch that is alone goes by its context.
+    policy: Policy = "exact" if place.name[:4] in ("T221", "T222") else "context"
     patches = [parsed(place / name) for name in names]
     return make_plan(patches, TreeSource(place / "tree"), policy=policy)
 

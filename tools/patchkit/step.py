@@ -320,9 +320,9 @@ class _Walk:
             return
         if after.has_id(stated):
             return
-        if self.policy == "exact" or true_before:
+        if self.policy == "exact":
             self._stop("new-id", change, entry=after)
-        # A created file is wholly in the diff: its id can be wrong, its bytes cannot.
+        # Policy context goes by the text, as git does: an edited index line is told.
         self._warn("new-id", change, after)
 
 

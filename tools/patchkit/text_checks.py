@@ -13,7 +13,7 @@ DEFAULT_WIDTH = 88
 TAB_SIZE = 4  # ruff's indent-width
 _PYTHON = (".py", ".pyi")
 _CONFLICT = re.compile(rb"(<{7}|>{7}|\|{7})( |$)|={7}$")
-# Trailing pragmas do not count towards the width (ruff's E501).
+_SPDX = re.compile(r"\s*#\s*SPDX-(License-Identifier|FileCopyrightText):")
 _PRAGMA = re.compile(
     r"\s*#\s*(noqa|type:|pyright:|pylint:|flake8:|ruff:|isort:|nosec)\S*.*$",
     re.IGNORECASE,
@@ -79,18 +79,17 @@ def _faults(
 
 def overlong(line: str, limit: int) -> int:
     """The columns of a line that is too wide by ruff's E501, else 0."""
+    # Trailing pragmas do not count; what is left is judged.
+    line = _PRAGMA.sub("", line)
     columns = line_width(line)
-    if columns <= limit:
-        return 0
     chunks = line.split()
-    if len(chunks) < 2 or (chunks[0] == "#" and len(chunks) == 2):
+    if columns <= limit or len(chunks) < 2:
         return 0
     if "://" in chunks[-1] and columns - line_width(chunks[-1]) <= limit:
         return 0
-    if "SPDX-License-Identifier:" in line or "SPDX-FileCopyrightText:" in line:
+    if _SPDX.match(line):
         return 0
-    columns = line_width(_PRAGMA.sub("", line))
-    return columns if columns > limit else 0
+    return columns
 
 
 def line_width(line: str) -> int:
@@ -98,13 +97,18 @@ def line_width(line: str) -> int:
     if line.isascii() and "\t" not in line:
         return len(line)
     columns = 0
+    # For tab stops ruff counts every character as one, whatever its width.
+    position = 0
     for character in line:
+        step = 1
         if character == "\t":
-            columns += TAB_SIZE - columns % TAB_SIZE
+            step = TAB_SIZE - position % TAB_SIZE
+            columns += step
         elif unicodedata.east_asian_width(character) in "WF":
             columns += 2
         elif unicodedata.category(character) not in ("Mn", "Me", "Cf"):
             columns += 1
+        position += step
     return columns
 
 

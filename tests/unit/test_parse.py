@@ -230,7 +230,7 @@ def test_unreadable_files_are_no_findings(tmp_path: Path) -> None:
 
 def test_a_second_reader_that_differs_stops_everything(good, monkeypatch) -> None:
     """Blind the second reader by hand: nothing is judged."""
-    monkeypatch.setattr(second_reader, "_lines_of", lambda section: [])
+    monkeypatch.setattr(second_reader, "_lines_of", lambda _section: [])
     with pytest.raises(OwnBug, match="unidiff reads it differently"):
         parse_patch(good, "p.diff")
 

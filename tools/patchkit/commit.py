@@ -110,12 +110,12 @@ def _write(root: int, folder: int, writes: list[PlannedFile], gone: list[str]) -
             _carry_out(root, step)
         for step in journal.steps:
             sync_folder(root, step.path)
+        # From here on the write counts; before, an interrupted one is undone.
+        close_journal(folder)
     except BaseException:
         put_back(root, folder, journal)
         close_journal(folder)
         raise
-    # From here on the write counts; before, an interrupted one is undone.
-    close_journal(folder)
 
 
 def _prepare(

@@ -104,12 +104,12 @@ def locked_folder(root: int, root_path: Path) -> Iterator[int]:
             _take_lock(lock, root_path)
             yield folder
         finally:
-            # While still held: the next run makes and locks a file of its own.
-            if JOURNAL not in os.listdir(folder):  # noqa: PTH208 (a handle)
-                _empty(folder)
+            try:
+                # While still held: the next run makes and locks a file of its own.
                 with contextlib.suppress(OSError):
-                    os.rmdir(FOLDER, dir_fd=root)
-            os.close(lock)
+                    _remove_folder(root, folder)
+            finally:
+                os.close(lock)
     finally:
         os.close(folder)
 
@@ -129,9 +129,14 @@ def _take_lock(lock: int, root_path: Path) -> None:
         )
 
 
-def _empty(folder: int) -> None:
-    for name in os.listdir(folder):
+def _remove_folder(root: int, folder: int) -> None:
+    """Without a journal nothing in the folder is needed; with one all of it is."""
+    names = os.listdir(folder)  # noqa: PTH208 (a handle)
+    if JOURNAL in names:
+        return
+    for name in names:
         os.unlink(name, dir_fd=folder)
+    os.rmdir(FOLDER, dir_fd=root)
 
 
 def write_journal(folder: int, journal: Journal) -> None:
@@ -149,7 +154,9 @@ def close_journal(folder: int) -> None:
     """The write is done, or undone: from here on nothing is to be put back."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(JOURNAL, dir_fd=folder)
-    os.fsync(folder)
+    # It is decided; a disk that cannot make it durable now changes nothing of that.
+    with contextlib.suppress(OSError):
+        os.fsync(folder)
 
 
 def save_original(parent: int, name: str, folder: int, saved: str) -> Meta:

@@ -1,0 +1,306 @@
+"""``tools/apply.py`` as users call it: exit codes, messages, and the bytes left."""
+
+from __future__ import annotations
+
+import compileall
+import hashlib
+import json
+import os
+import py_compile
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+from real_git import diffs, git
+from test_commit import snapshot
+
+from patchkit.errors import EnvironmentProblem
+from patchkit.extract import Extract
+from patchkit.file_state import EXECUTABLE, FileState
+from patchkit.releases import Sdist, load_releases
+from patchkit.series import load_series
+from patchkit.upstream import fetch_sdist, open_source
+
+APPLY = Path(__file__).parents[2] / "tools" / "apply.py"
+BEFORE = {
+    "pkg/m.py": FileState(b"".join(b"line = %d\n" % n for n in range(30))),
+    "pkg/old.py": FileState(b"old = 1\n" * 8),
+    "run.sh": FileState(b"#!/bin/sh\n"),
+}
+AFTER = {
+    "pkg/m.py": FileState(
+        BEFORE["pkg/m.py"].data.replace(b"line = 9\n", b"nine = 9\n")
+    ),
+    "pkg/new.py": FileState(b"old = 1\n" * 8),
+    "pkg/sub/added.py": FileState(b"added = 1\n"),
+    "run.sh": FileState(b"#!/bin/sh\n", EXECUTABLE),
+}
+
+
+def write(root: Path, tree: dict[str, FileState]) -> Path:
+    for path, state in tree.items():
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(state.data)
+        file.chmod(state.mode & 0o777)
+    return root
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    return write(tmp_path / "tree", BEFORE)
+
+
+@pytest.fixture
+def patch(tmp_path: Path) -> Path:
+    (tmp_path / "git").mkdir()
+    [data] = diffs(tmp_path / "git", [BEFORE, AFTER])
+    path = tmp_path / "change.diff"
+    path.write_bytes(data)
+    return path
+
+
+def run(*words: object, status: int, env: dict[str, str] | None = None, **options):
+    done = subprocess.run(
+        [sys.executable, str(APPLY), *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **(env or {})},
+        **options,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done
+
+
+def test_there_again_and_back(tree: Path, patch: Path, tmp_path: Path) -> None:
+    before = snapshot(tree)
+    assert "5 files" in run("--root", tree, "--check", patch, status=0).stdout
+    assert snapshot(tree) == before
+    run("--root", tree, patch, status=0)
+    assert snapshot(tree) == snapshot(write(tmp_path / "wanted", AFTER))
+    times = {path: path.stat().st_mtime_ns for path in tree.rglob("*")}
+    again = run("--root", tree, patch, status=0)
+    assert "already applied" in again.stdout
+    assert {path: path.stat().st_mtime_ns for path in tree.rglob("*")} == times
+    run("--root", tree, "--revert", patch, status=0)
+    assert snapshot(tree) == before
+    assert "none of 1" in run("--root", tree, "--revert", patch, status=0).stdout
+
+
+def test_status(tree: Path, patch: Path) -> None:
+    assert "none of 1" in run("--root", tree, "--status", patch, status=0).stdout
+    run("--root", tree, patch, status=0)
+    assert "all 1" in run("--root", tree, "--status", patch, status=0).stdout
+    (tree / "pkg/m.py").write_bytes(BEFORE["pkg/m.py"].data)
+    before = snapshot(tree)
+    run("--root", tree, "--status", patch, status=1)
+    assert snapshot(tree) == before
+
+
+def test_json_says_what_was_done(tree: Path, patch: Path) -> None:
+    said = json.loads(run("--root", tree, "--format", "json", patch, status=0).stdout)
+    assert said["state"] == "applied"
+    blobs = {
+        entry["path"]: entry["after"] and entry["after"]["blob"]
+        for entry in said["files"]
+    }
+    for path, state in AFTER.items():
+        wanted = git(tree, "hash-object", "--stdin", data=state.data).decode().strip()
+        assert blobs[path] == wanted
+    assert blobs["pkg/old.py"] is None
+
+
+def test_a_refusal_shows_both_sides_and_changes_nothing(
+    tree: Path, patch: Path
+) -> None:
+    file = tree / "pkg/m.py"
+    file.write_bytes(file.read_bytes().replace(b"line = 8\n", b"other = 8\n"))
+    before = snapshot(tree)
+    said = run("--root", tree, patch, status=1).stdout
+    assert "line = 8" in said
+    assert "other = 8" in said
+    assert "refused; nothing was changed" in said
+    assert snapshot(tree) == before
+
+
+def test_inside_another_repository(tree: Path, patch: Path) -> None:
+    git(tree.parent, "init", "-q", ".")
+    run("--root", tree, patch, status=0)
+    assert (tree / "pkg/new.py").exists()
+
+
+def test_hostile_git_configuration_has_no_say(
+    tree: Path, patch: Path, tmp_path
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".gitconfig").write_text(
+        "[core]\nautocrlf = true\neol = crlf\n[apply]\nwhitespace = fix\n"
+        "[diff]\nnoprefix = true\n[safe]\ndirectory = /nowhere\n"
+    )
+    env = {"HOME": str(home), "GIT_DIR": "/nowhere", "GIT_INDEX_FILE": "/nowhere"}
+    run("--root", tree, patch, status=0, env=env)
+    assert snapshot(tree) == snapshot(write(tmp_path / "wanted", AFTER))
+
+
+def test_without_git(tree: Path, patch: Path) -> None:
+    done = run("--root", tree, patch, status=0, env={"PATH": "/nonexistent"})
+    assert "no git here" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--root", "/nonexistent"), "no such folder"),
+        (("--root", "{tree}/run.sh"), "no such folder"),
+        (("--root", "{tree}", "--version", "0.25"), "holds no vllm/__init__.py"),
+        (("--root", "{tree}", "--version", "9.9"), "no release '9.9'; there are: 0.25"),
+        (("--root", "{tree}"), "required"),
+        (("--root", "{tree}", "/none.diff"), "no such patch file"),
+    ],
+)
+def test_wrong_calls(tree: Path, patch: Path, words, said: str) -> None:
+    filled = [word.format(tree=tree) for word in words]
+    if filled[-1] != "/none.diff" and "--version" not in filled and len(filled) == 2:
+        filled += [] if said == "required" else [str(patch)]
+    before = snapshot(tree)
+    done = run(*filled, status=2)
+    assert said in done.stderr
+    assert snapshot(tree) == before
+
+
+def test_the_package_itself_as_root(tmp_path: Path) -> None:
+    root = write(tmp_path, {"vllm/__init__.py": FileState(b"")})
+    done = run("--root", root / "vllm", "--version", "0.25", status=2)
+    assert f"--root {root}" in done.stderr
+
+
+def test_an_interrupted_run_is_undone_first(tree: Path, patch: Path) -> None:
+    """Even a check begins by putting back what a killed run left."""
+    from patchkit import journal
+
+    before = snapshot(tree)
+    with journal.root_handle(tree) as root, journal.locked_folder(root, tree) as folder:
+        with journal.parent_handle(root, "run.sh") as (parent, name):
+            meta = journal.save_original(parent, name, folder, "original-0")
+        step = journal.Step("run.sh", "original-0", None, meta)
+        journal.write_journal(folder, journal.Journal([step]))
+        (tree / "run.sh").unlink()
+    said = run("--root", tree, "--check", patch, status=0).stdout
+    assert "an interrupted run was undone first: 1 files" in said
+    assert snapshot(tree) == before
+
+
+@pytest.mark.parametrize("mode", ["unchecked-hash", "checked-hash", "timestamp"])
+def test_old_bytecode_does_not_run(tree: Path, patch: Path, mode: str) -> None:
+    invalidation = {
+        "unchecked-hash": py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        "checked-hash": py_compile.PycInvalidationMode.CHECKED_HASH,
+        "timestamp": py_compile.PycInvalidationMode.TIMESTAMP,
+    }[mode]
+    compileall.compile_dir(tree / "pkg", quiet=1, invalidation_mode=invalidation)
+    run("--root", tree, patch, status=0)
+    code = "import pkg.m; print(pkg.m.nine)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "9\n"
+
+
+# Upstream's neighbours, which the series must refuse; digests as the index has them.
+OTHERS = [
+    Sdist(
+        version="0.24.0",
+        file="vllm-0.24.0.tar.gz",
+        sha256="0862453adc1f3339f1a0c9dca1179c34d6ed6e118f87b6e5bddd120af614ac66",
+    ),
+    Sdist(
+        version="0.26.0",
+        file="vllm-0.26.0.tar.gz",
+        sha256="23e9fa19d7e20ce7dcc1c074d41503e2116d23f19e688f5d5ea91b741f958502",
+    ),
+]
+RELEASE = load_releases().find("0.25")
+PLAIN = ("vllm/__init__.py", "PKG-INFO")
+
+
+def source_tree(sdist: Sdist, root: Path, need) -> Path:
+    """The files of an sdist that the series touches, and what tells its version."""
+    extract = Extract(sdist.sha256, partial(fetch_sdist, sdist))
+    paths = (*load_series(RELEASE).paths, *PLAIN)
+    try:
+        extract.need(paths)
+    except EnvironmentProblem as error:
+        need(False, str(error))
+    for path in paths:
+        state = extract.read(path)
+        if state is not None:
+            write(root, {path: state})
+            (root / path).chmod(0o640)
+    return root
+
+
+@pytest.mark.parametrize("version", RELEASE.versions)
+def test_on_the_pinned_sources(version: str, tmp_path: Path, need) -> None:
+    root = source_tree(RELEASE.find_sdist(version), tmp_path / "src", need)
+    before = snapshot(root)
+    said = json.loads(
+        run("--root", root, "--version", version, "--format", "json", status=0).stdout
+    )
+    assert said["state"] == "applied"
+    assert said["patch_set"] == load_series(RELEASE).digest
+    changed = snapshot(root)
+    assert changed != before
+    run("--root", root, "--version", "0.25", status=0)
+    assert snapshot(root) == changed
+    run("--root", root, "--version", "v0.25", "--revert", status=0)
+    assert snapshot(root) == before
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=lambda sdist: sdist.version)
+def test_on_other_releases(other: Sdist, tmp_path: Path, need) -> None:
+    root = source_tree(other, tmp_path / "src", need)
+    before = snapshot(root)
+    said = run("--root", root, "--version", "0.25", status=1).stdout
+    assert "expected (patch)" in said
+    assert f"the tree says it is vLLM {other.version}" in said
+    assert snapshot(root) == before
+
+
+def test_a_wheels_record_stays_true(tmp_path: Path, need) -> None:
+    """An installed tree: its RECORD follows, and comes back byte for byte."""
+    root = source_tree(RELEASE.find_sdist("0.25.0"), tmp_path / "site", need)
+    rows = []
+    for path in sorted(load_series(RELEASE).paths):
+        file = root / path
+        if file.exists():
+            digest = hashlib.sha256(file.read_bytes()).digest()
+            rows.append(f"{path},sha256={_base64(digest)},{file.stat().st_size}")
+    record = root / "vllm-0.25.0.dist-info" / "RECORD"
+    record.parent.mkdir()
+    record.write_text("\n".join([*rows, "vllm-0.25.0.dist-info/RECORD,,", ""]))
+    before = snapshot(root)
+    run("--root", root, "--version", "0.25", status=0)
+    listed = dict(
+        line.split(",", 1) for line in record.read_text().splitlines() if "=" in line
+    )
+    source = open_source(RELEASE, version="0.25.0")
+    for path in load_series(RELEASE).paths:
+        data = (root / path).read_bytes()
+        wanted = f"sha256={_base64(hashlib.sha256(data).digest())},{len(data)}"
+        assert listed[path] == wanted, source.label
+    run("--root", root, "--version", "0.25", "--revert", status=0)
+    assert snapshot(root) == before
+
+
+def _base64(digest: bytes) -> str:
+    import base64
+
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")

@@ -24,6 +24,7 @@ from patchkit.file_state import EXECUTABLE, FileState
 from patchkit.folder_handles import (
     missing_folders,
     parent_handle,
+    remove_empty_folders,
     root_handle,
     sync_folder,
 )
@@ -65,7 +66,7 @@ def commit_to_tree(
 
     Raises Refused when the tree is no longer what was planned for or may not be
     written, EnvironmentProblem on a full disk or another run; then, as on Ctrl-C and
-    SIGTERM, nothing has changed.
+    SIGTERM, nothing has changed. Folders that a removal leaves empty go, as with git.
     """
     changes = plan.changes
     removed = [file.path for file in changes if file.after is None]
@@ -81,6 +82,8 @@ def commit_to_tree(
         ):
             _compare(changes, root)
             _write(handle, folder, writes, gone)
+            for path in gone:
+                remove_empty_folders(handle, path)
     except OSError as error:
         raise _problem(root, error) from None
     return CommitResult(tuple(file.path for file in writes), tuple(gone))

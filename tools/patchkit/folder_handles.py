@@ -55,3 +55,15 @@ def sync_folder(root: int, path: str) -> None:
     """Make the names in ``path``'s folder durable."""
     with parent_handle(root, path) as (handle, _):
         os.fsync(handle)
+
+
+def remove_empty_folders(root: int, path: str) -> None:
+    """Remove the folders above ``path`` that hold nothing, innermost first.
+
+    A folder that cannot be removed stays: it is no part of what was promised.
+    """
+    parts = path.split("/")[:-1]
+    with contextlib.suppress(OSError):
+        for depth in range(len(parts), 0, -1):
+            with parent_handle(root, "/".join(parts[:depth])) as (handle, name):
+                os.rmdir(name, dir_fd=handle)

@@ -131,7 +131,7 @@ def _take_lock(lock: int, root_path: Path) -> None:
 
 def _remove_folder(root: int, folder: int) -> None:
     """Without a journal nothing in the folder is needed; with one all of it is."""
-    names = os.listdir(folder)  # noqa: PTH208 (a handle)
+    names = os.listdir(folder)
     if JOURNAL in names:
         return
     for name in names:

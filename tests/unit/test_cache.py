@@ -55,6 +55,17 @@ def test_whole_file(tmp_path: Path) -> None:
     assert names(tmp_path) == ["f"]
 
 
+def test_a_reader_sees_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    target = tmp_path / "f"
+    target.write_text("one")
+    with target.open() as reader:
+        with whole_file(target) as partial:
+            partial.write_text("three")
+            number = partial.stat().st_ino
+        assert reader.read() == "one"
+    assert target.stat().st_ino == number
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError(), SystemExit(1)])
 def test_nothing_half_is_left(error: BaseException, tmp_path: Path) -> None:
     target = tmp_path / "f"

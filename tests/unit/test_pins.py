@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 import requests
 
+from patchkit import registry as registry_module
 from patchkit.errors import EnvironmentProblem, UsageError
 from patchkit.pins import Pin, resolve_pins, write_pins
 from patchkit.registry import NoSuchTag, TagDigests, resolve_tag
@@ -369,6 +370,19 @@ def test_the_users_login_is_used(fake: Fake, tmp_path: Path) -> None:
     fake.asked.clear()
     assert resolve_tag("a/b", "v1", fake.url).digest == digest_of(IMAGE)
     assert fake.asked[1] == ("/token", sent)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_login_is_not_sent_in_clear_text(scheme: str, fake: Fake) -> None:
+    """A registry reached by TLS names a realm without: asked, but without the login."""
+    answer = requests.Response()
+    answer.url = f"{scheme}://registry.invalid/v2/"
+    answer.headers["WWW-Authenticate"] = f'Bearer realm="{fake.url}/token"'
+    with requests.Session() as session:
+        registry_module._log_in(session, answer, ("me", SECRET))
+    ((path, sent),) = fake.asked
+    assert path == "/token"
+    assert bool(sent) == (scheme == "http")
 
 
 @pytest.mark.parametrize(

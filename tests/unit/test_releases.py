@@ -223,6 +223,12 @@ def test_faults_name_key_and_reason(
     assert expected in refusal(tmp_path, GOOD.replace(old, new, count))
 
 
+def test_a_digest_copied_to_another_sdist(tmp_path: Path) -> None:
+    one, two = (s.sha256 for s in load_releases().find("0.25").sdist)
+    said = refusal(tmp_path, GOOD.replace(two, one))
+    assert "two sdist tables have the same sha256" in said
+
+
 def test_two_releases_with_one_version(tmp_path: Path) -> None:
     table = GOOD[GOOD.index("[release") :]
     text = table + table.replace('release."0.25"', 'release."0"')

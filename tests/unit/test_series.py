@@ -222,6 +222,15 @@ def test_unnamed_number(folder: Path) -> None:
     assert "S508" in codes(load().findings)
 
 
+def test_one_number_twice(folder: Path) -> None:
+    (folder / "0002-y.patch").rename(folder / "0001-y.patch")
+    (folder / "series").write_text("0001-x.patch\n0001-y.patch\n")
+    found = [f for f in load().findings if f.code == "S508"]
+    assert [(f.line, f.message) for f in found] == [
+        (2, "0001-y.patch: stands after 0001-x.patch")
+    ]
+
+
 def test_digest_is_that_of_sha256sum(folder: Path) -> None:
     """As documented: what sha256sum prints for the files in order, hashed again."""
     printed = subprocess.run(

@@ -127,6 +127,13 @@ def test_edits_are_never_lost(edit: object, release: Release, target: Path) -> N
     assert content(target) == before
 
 
+def test_an_edited_source_is_not_the_pinned_one(release: Release, target: Path) -> None:
+    make_tree(release, target, patched=False)
+    (target / "m.py").write_bytes(PATCHED)
+    with pytest.raises(Refused, match="was edited"):
+        make_tree(release, target, patched=False)
+
+
 def test_edits_beside_the_series_are_welcome(release: Release, target: Path) -> None:
     make_tree(release, target)
     (target / "m.py").write_bytes(PATCHED + b"g = 7\n")

@@ -154,6 +154,18 @@ def test_a_changed_series_makes_the_tree_anew(
     assert first.digest != second.digest
 
 
+def test_an_edited_tree_of_another_series_is_not_this_one(
+    release: Release, target: Path, tmp_path: Path
+) -> None:
+    """The hunks stand there; what else the tree is made of is not known."""
+    make_tree(release, target)
+    (target / "m.py").write_bytes(PATCHED + b"g = 7\n")
+    patch = tmp_path / "patches" / "v1" / "0001-x.patch"
+    patch.write_bytes(patch.read_bytes().replace(b"The name", b"This name"))
+    with pytest.raises(Refused, match="was edited"):
+        make_tree(release, target)
+
+
 @pytest.mark.parametrize("kind", ["folder", "empty", "file", "link", "dangling"])
 def test_what_was_there_before(kind: str, release: Release, target: Path) -> None:
     target.parent.mkdir()

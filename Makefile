@@ -54,6 +54,12 @@ smoke: venv
 	$(need-version)
 	@$(RUN) tools/smoke.py $(release) $(if $(TAG),--tag "$(TAG)") $(ARGS)
 
+## vendor: the library that tools/apply.py needs inside an image, in build/vendor
+vendor: venv
+	@rm -rf build/vendor
+	@grep -A3 '^unidiff==' requirements/lock.txt | $(RUN) -m pip install -qq --no-deps \
+		--require-hashes --target build/vendor -r /dev/stdin
+
 ## pins: resolve the image tags of releases.toml to digests where a registry answers
 pins: venv
 	@$(RUN) tools/pins.py $(ARGS)
@@ -86,4 +92,5 @@ ifneq ($(filter engine,$(MAKECMDGOALS)),)
 image smoke test: | engine
 endif
 
-.PHONY: help venv verify tree engine image smoke pins test coverage lint lock clean
+
+.PHONY: help venv verify tree engine image smoke vendor pins test coverage lint lock clean

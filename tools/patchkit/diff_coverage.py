@@ -28,7 +28,7 @@ def measure(plan: Plan, lines: Mapping[str, Lines]) -> list[FileCoverage]:
 
     ``lines`` holds the executable lines by path: those that ran, and those that did
     not. A file that is not in it was never imported: every added line counts as
-    executable and missing.
+    executable and missing. So does a line that is told not to be measured.
     """
     result = []
     for file in plan.changes:
@@ -40,6 +40,8 @@ def measure(plan: Plan, lines: Mapping[str, Lines]) -> list[FileCoverage]:
             if origin is not None
         }
         ran, missed = lines.get(file.path, (frozenset(), frozenset(added)))
+        text = file.after.data.split(b"\n")
+        missed |= {number for number in added if b"pragma: no" in text[number - 1]}
         result.append(
             FileCoverage(
                 file.path,

@@ -8,6 +8,7 @@ import io
 import json
 import tarfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -179,8 +180,7 @@ def _check_options(
     smoke: Smoke, client: docker.DockerClient, image: Image, base: Image
 ) -> None:
     argument = json.dumps(OPTIONS)
-    ours = run_inside(client, image, "options.py", argument)
-    theirs = run_inside(client, base, "options.py", argument)
+    ours, theirs = _run_both(client, image, base, "options.py", argument)
     smoke.facts["options"] = {"patched": ours, "unpatched": theirs}
     for name in OPTIONS:
         accepted = ours[name]["accepted"] and ours[name][name] is True
@@ -192,8 +192,7 @@ def _check_options(
 def _check_engine(
     smoke: Smoke, client: docker.DockerClient, image: Image, base: Image
 ) -> None:
-    ours = run_inside(client, image, "engine.py")
-    theirs = run_inside(client, base, "engine.py")
+    ours, theirs = _run_both(client, image, base, "engine.py")
     profiled = run_inside(client, image, "engine.py", json.dumps({"profile": True}))
     smoke.facts["engine"] = {
         "patched": ours,
@@ -211,6 +210,16 @@ def _check_engine(
     smoke.check(
         "profiled steps carry detailed annotations", bool(detailed), detailed[:1]
     )
+
+
+def _run_both(
+    client: docker.DockerClient, image: Image, base: Image, *words: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The results of one script in both images, at the same time."""
+    with ThreadPoolExecutor(2) as pool:
+        ours = pool.submit(run_inside, client, image, *words)
+        theirs = pool.submit(run_inside, client, base, *words)
+        return ours.result(), theirs.result()
 
 
 def run_inside(

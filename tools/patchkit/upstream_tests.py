@@ -47,9 +47,7 @@ def run_upstream_tests(
     data = folder / "coverage"
     include = ",".join(str(tree / path) for path in series.paths)
     environment = {
-        **os.environ,
-        "PYTHONPATH": str(tree),
-        "PYTHONDONTWRITEBYTECODE": "1",
+        **tree_environment(tree),
         "COVERAGE_FILE": str(data),
         # Not this process's coverage settings, should it be measured itself.
         "COVERAGE_RCFILE": os.devnull,
@@ -58,7 +56,8 @@ def run_upstream_tests(
         [
             *(str(python), "-m", "coverage", "run", f"--include={include}"),
             *("-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider"),
-            *("-c", os.devnull, "--rootdir", str(IN_TREE), str(IN_TREE)),
+            *("-c", os.devnull, "--rootdir", str(IN_TREE)),
+            *("--confcutdir", str(IN_TREE), str(IN_TREE)),
         ],
         cwd=folder,
         env=environment,
@@ -86,6 +85,15 @@ def run_upstream_tests(
         int(counted[1]) if counted else 0,
         _lines(json.loads(report.read_text()), tree),
     )
+
+
+def tree_environment(tree: Path) -> dict[str, str]:
+    """The environment in which the release's interpreter imports ``tree``.
+
+    Bytecode is kept: importing torch and vLLM without takes most of a minute.
+    """
+    kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": str(tree)}
 
 
 def _lines(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -28,15 +27,27 @@ from patchkit.upstream_tests import run_upstream_tests, tree_environment
 
 RELEASE = load_releases().find("0.25")
 OPTION = b"    capture_torch_profiler: bool"
-# Imports, runs the session's opening with the option off, and tells of the option.
+# Of each tree: imports, opens a session with the option off, tells of the option. What
+# torch takes to import is spent once: each tree has a process forked after that.
 SCRIPT = """
+import os, sys
 from types import SimpleNamespace
-import {}
-from vllm.config import ProfilerConfig
-from vllm.profiler.capture_traces import trace_capture_session
-config = SimpleNamespace(profiler_config=ProfilerConfig())
-with trace_capture_session(config, "v1"):
-    print(hasattr(config.profiler_config, "capture_torch_profiler"))
+import torch._dynamo, torch._inductor.lowering, transformers
+
+for tree, *modules in (line.split() for line in sys.stdin):
+    if os.fork():
+        os.wait()
+        continue
+    sys.path[0] = tree
+    for module in modules:
+        __import__(module)
+    from vllm.config import ProfilerConfig
+    from vllm.profiler.capture_traces import trace_capture_session
+    config = SimpleNamespace(profiler_config=ProfilerConfig())
+    with trace_capture_session(config, "v1"):
+        known = hasattr(config.profiler_config, "capture_torch_profiler")
+    print("imported", tree, known, flush=True)
+    break
 """
 
 # Making the environment the first time takes minutes.
@@ -86,26 +97,38 @@ def test_each_prefix_imports(python, tmp_path):
     touched = sorted(
         {c.path.removesuffix(".py").replace("/", ".") for c in _changes(series)}
     )
-    # Leaves the bytecode, which saves the prefixes most of their time.
-    assert _import(python, whole, touched) == "True"
     jobs = []
-    for count in range(1, len(series.patches)):
+    for count in range(1, len(series.patches) + 1):
         tree = tmp_path / f"prefix-{count}"
         shutil.copytree(whole, tree, copy_function=os.link)
-        commit_to_tree(_back_to(series.patches, count, tree), tree)
+        back = _back_to(series.patches, count, tree)
+        if back.state == "apply":
+            commit_to_tree(back, tree)
         there = [m for m in touched if (tree / f"{m.replace('.', '/')}.py").is_file()]
-        jobs.append((tree, there))
-    with ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(lambda job: _import(python, *job), jobs))
-    sites = [str(OPTION in patch.data) for patch in series.patches]
-    first = sites.index("True")
-    assert results == ["False"] * first + ["True"] * (len(jobs) - first)
-    assert first == max(
-        number
-        for number, patch in enumerate(series.patches, 1)
-        for change in patch.files
-        if change.path.startswith("vllm/v1/worker/") and b"capture_traces" in patch.data
+        jobs.append(" ".join([str(tree), *there]))
+    done = subprocess.run(
+        [str(python), "-c", SCRIPT],
+        input="\n".join(jobs),
+        env=tree_environment(whole),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
+    said = [line.split() for line in done.stdout.splitlines() if "imported" in line]
+    assert [Path(tree).name for _, tree, _ in said] == [
+        f"prefix-{count}" for count in range(1, len(jobs) + 1)
+    ], done.stderr
+    known = [known == "True" for _, _, known in said]
+    has_option = [OPTION in patch.data for patch in series.patches]
+    has_site = [
+        b"capture_traces" in patch.data
+        and any(change.path.startswith("vllm/v1/worker/") for change in patch.files)
+        for patch in series.patches
+    ]
+    first = has_option.index(True)
+    assert known == [number >= first for number in range(len(jobs))]
+    assert not any(has_site[first:])
 
 
 def _changes(series):
@@ -126,16 +149,3 @@ def _back_to(patches, count, tree) -> Plan:
         if now != after:
             files.append(type(file)(file.path, now, after))
     return Plan("apply" if files else "applied", tuple(files))
-
-
-def _import(python: Path, tree: Path, modules: list[str]) -> str:
-    done = subprocess.run(
-        [str(python), "-c", SCRIPT.format(", ".join(modules))],
-        env=tree_environment(tree),
-        cwd=tree,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = done.stdout.strip().splitlines()
-    return lines[-1] if done.returncode == 0 and lines else done.stderr[-2000:]

@@ -115,7 +115,8 @@ def test_each_prefix_imports(python, tmp_path):
         text=True,
         check=False,
     )
-    said = [line.split() for line in done.stdout.splitlines() if "imported" in line]
+    lines = done.stdout.splitlines()
+    said = [line.split() for line in lines if line.startswith("imported ")]
     assert [Path(tree).name for _, tree, _ in said] == [
         f"prefix-{count}" for count in range(1, len(jobs) + 1)
     ], done.stderr

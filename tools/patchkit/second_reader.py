@@ -15,14 +15,15 @@ from patchkit.errors import OwnBug
 def compare_with_unidiff(patch: Patch) -> None:
     """Raise OwnBug where unidiff sees other hunks or lines.
 
-    The sections' bytes are decoded as Latin-1, one character a byte, and split at
-    ``\\n`` only. Sections without hunks are left out: unidiff does not report all of
-    their kinds. The prose above them is too, in which it would look for file names.
+    It gets the hunks of each section, as bytes, below names of our own: how it reads
+    names and prose is its affair, and names with blanks it cannot read. The bytes are
+    decoded as Latin-1, one character a byte, and split at ``\\n`` only.
     """
     from unidiff.errors import UnidiffParseError
     from unidiff.patch import PatchSet
 
-    text = patch.data[len(patch.header) :].decode("latin-1")
+    lines = patch.data.split(b"\n")
+    text = "".join(_hunk_text(lines, change) for change in patch.files)
     try:
         read = PatchSet(io.StringIO(text, newline="\n"))
     except UnidiffParseError as error:
@@ -34,6 +35,15 @@ def compare_with_unidiff(patch: Patch) -> None:
     for section, change in zip(theirs, ours, strict=True):
         if _lines_of(section) != _our_lines(change):
             raise _differs(patch, f"other hunks in the section at line {change.line}")
+
+
+def _hunk_text(lines: list[bytes], change: FileChange) -> str:
+    if not change.hunks:
+        return ""
+    last = change.hunks[-1].lines[-1]
+    end = last.line if last.newline else last.line + 1
+    body = b"\n".join(lines[change.hunks[0].line - 1 : end])
+    return f"--- a/file\n+++ b/file\n{body.decode('latin-1')}\n"
 
 
 _Reading = list[tuple[tuple[int, int, int, int], list[tuple[str, str]]]]

@@ -31,7 +31,7 @@ RULES: tuple[Rule, ...] = (
     Rule("H104", "zero-context", "A hunk has no context and may land anywhere."),
     Rule(
         "H105",
-        "short-context",
+        "few-context-lines",
         "A hunk has fewer than three lines of context.",
         "warning",
     ),

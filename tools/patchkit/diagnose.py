@@ -8,17 +8,17 @@ from dataclasses import replace
 from patchkit import drift
 from patchkit.diff_model import FileChange, Patch
 from patchkit.findings import Finding
-from patchkit.image import Image
 from patchkit.plan_types import Policy
 from patchkit.reverse import reverse_change, reverse_patch
 from patchkit.series_state import Standing, walk_back
 from patchkit.step import Step, take_step
+from patchkit.virtual_tree import VirtualTree
 
 _WHOLE = "put the tree back as it was (a fresh copy), then run again"
 
 
 def explain(
-    patches: Sequence[Patch], tree: Image, policy: Policy, standing: Standing
+    patches: Sequence[Patch], tree: VirtualTree, policy: Policy, standing: Standing
 ) -> list[Finding]:
     """Return the findings for a series that cannot be put on.
 
@@ -38,7 +38,7 @@ def explain(
 
 
 def _forward(
-    patches: Sequence[Patch], tree: Image, policy: Policy, standing: Standing
+    patches: Sequence[Patch], tree: VirtualTree, policy: Policy, standing: Standing
 ) -> list[Finding]:
     base = _base(patches, tree, policy, standing)
     findings: list[Finding] = []
@@ -58,7 +58,7 @@ def _forward(
 
 
 def explain_revert(
-    patches: Sequence[Patch], tree: Image, policy: Policy, standing: Standing
+    patches: Sequence[Patch], tree: VirtualTree, policy: Policy, standing: Standing
 ) -> list[Finding]:
     """Return the findings for a series that cannot be taken off."""
     if standing.rivals:
@@ -91,7 +91,7 @@ def explain_revert(
 
 
 def _base(
-    patches: Sequence[Patch], tree: Image, policy: Policy, standing: Standing
+    patches: Sequence[Patch], tree: VirtualTree, policy: Policy, standing: Standing
 ) -> int:
     """From which patch on to look: all before it are surely there."""
     if standing.count is not None:
@@ -107,7 +107,7 @@ def _one(
     patch: Patch,
     states: dict[int, str],
     step: Step,
-    image: Image,
+    image: VirtualTree,
     lacks: Patch | None,
 ) -> list[Finding]:
     """The findings for one patch; ``lacks`` is one before it that is not there."""
@@ -126,7 +126,7 @@ def _one(
 
 
 def _states(
-    patch: Patch, image: Image, policy: Policy, tainted: set[str]
+    patch: Patch, image: VirtualTree, policy: Policy, tainted: set[str]
 ) -> dict[int, str]:
     """Before, after or neither, by the line of each section of the patch."""
     states = {}
@@ -142,7 +142,7 @@ def _states(
     return states
 
 
-def _fits(patch: Patch, change: FileChange, image: Image, policy: Policy) -> bool:
+def _fits(patch: Patch, change: FileChange, image: VirtualTree, policy: Policy) -> bool:
     return take_step(replace(patch, files=(change,)), image, policy).fits
 
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 from patchkit.diff_model import Hunk
 from patchkit.file_state import Finder, Source
 from patchkit.findings import Finding
-from patchkit.image import Image
 from patchkit.side_by_side import table
 from patchkit.step import Misfit, place
+from patchkit.virtual_tree import VirtualTree
 
 _REMAKE = "make the patch again on this tree; a hunk is never edited by hand"
 _Lines = Sequence[bytes]
 
 
-def findings(misfits: Sequence[Misfit], image: Image) -> list[Finding]:
+def findings(misfits: Sequence[Misfit], image: VirtualTree) -> list[Finding]:
     """Return a finding for each misfit, in their order."""
     return [_finding(misfit, image.source) for misfit in misfits]
 

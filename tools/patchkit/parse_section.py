@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass, field
 
 from patchkit.diff_model import ChangeKind, FileChange
-from patchkit.diff_paths import name_pairs, read_name, shown, to_text, unsafe_reason
+from patchkit.diff_paths import read_name, shown, to_text
 from patchkit.form_fault import FormFault
 from patchkit.parse_hunks import HunkReader
+from patchkit.section_names import SectionNames
 
 __all__ = ["FormFault", "SectionReader"]
 
@@ -28,7 +29,6 @@ _FIELDS = (
     b"copy to ",
     b"index ",
 )
-_OTHER_PREFIXES = (b"i/", b"w/", b"c/", b"o/")
 
 
 @dataclass
@@ -65,8 +65,11 @@ class SectionReader:
             )
         headers, at = self._read_headers()
         old_mode, new_mode, kind = self._modes(headers)
-        minus, plus, at = self._read_file_lines(at, kind)
-        old, new = self._names(first[len(b"diff --git ") :], headers, minus, plus, kind)
+        minus, plus, at = self._read_file_lines(at)
+        moves = self._moved_names(headers, kind)
+        old, new = SectionNames(number, kind, minus, plus, moves).read(
+            first[len(b"diff --git ") :]
+        )
         hunks = HunkReader(self._lines, at, self._end, last=self._last)
         found = hunks.read(kind) if minus is not None else ()
         if minus is None:
@@ -185,9 +188,7 @@ class SectionReader:
             )
         return None if match[3] is None else _mode(match[3], line)
 
-    def _read_file_lines(
-        self, at: int, kind: ChangeKind
-    ) -> tuple[bytes | None, bytes | None, int]:
+    def _read_file_lines(self, at: int) -> tuple[bytes | None, bytes | None, int]:
         """Read ``---`` and ``+++``; (None, None) where the section has neither."""
         if at >= self._end or not self._lines[at].startswith(b"---"):
             if at < self._end and self._lines[at].startswith((b"@@", b"+++")):
@@ -203,7 +204,6 @@ class SectionReader:
                 )
             names.append(self._file_name(at, marker))
             at += 1
-        del kind
         return names[0], names[1], at
 
     def _file_name(self, at: int, marker: bytes) -> bytes:
@@ -223,113 +223,22 @@ class SectionReader:
             )
         return name
 
-    def _names(
-        self,
-        raw: bytes,
-        headers: _Headers,
-        minus: bytes | None,
-        plus: bytes | None,
-        kind: ChangeKind,
-    ) -> tuple[bytes, bytes]:
-        line = self._start + 1
-        pairs = name_pairs(raw)
-        if not pairs:
-            raise FormFault(line, "F010", "the diff --git line does not name two files")
-        old, new = self._meant_pair(pairs, headers, minus, plus, kind)
-        for name, prefix in ((old, b"a/"), (new, b"b/")):
-            if not name.startswith(prefix):
-                raise FormFault(line, "F008", *_prefix_fault(name, prefix))
-        if (old, new) not in pairs:
-            raise FormFault(
-                line,
-                "F011",
-                f"the diff --git line does not name {shown(to_text(old))} and "
-                f"{shown(to_text(new))} as the lines below it do",
-                _EXPORT,
-            )
-        old, new = old[2:], new[2:]
-        for name in (old, new):
-            reason = unsafe_reason(name)
-            if reason:
+    def _moved_names(
+        self, headers: _Headers, kind: ChangeKind
+    ) -> tuple[bytes, bytes] | None:
+        """The names on rename or copy lines, without a/ and b/; None without such."""
+        if kind not in ("rename", "copy"):
+            return None
+        names = []
+        for end in (b" from ", b" to "):
+            key = kind.encode() + end
+            read = read_name(headers.values[key])
+            if read is None or not read[0] or read[1]:
                 raise FormFault(
-                    line,
-                    "F009",
-                    f"path {shown(to_text(name))} {reason}",
-                    "paths are relative to the root of the tree, without . or ..",
+                    headers.lines[key], "F014", f"malformed {_word(key)} line"
                 )
-        moved = kind in ("rename", "copy")
-        if moved == (old == new):
-            raise FormFault(
-                line,
-                "F011",
-                f"{shown(to_text(old))} becomes {shown(to_text(new))}, and the "
-                "section is " + ("a rename or copy" if moved else "no rename or copy"),
-            )
-        return old, new
-
-    def _meant_pair(
-        self,
-        pairs: list[tuple[bytes, bytes]],
-        headers: _Headers,
-        minus: bytes | None,
-        plus: bytes | None,
-        kind: ChangeKind,
-    ) -> tuple[bytes, bytes]:
-        """The two names that the section's other lines give, with a/ and b/."""
-        line = self._start + 1
-        absent = b"/dev/null"
-        if minus is not None and plus is not None:
-            self._check_dev_null(minus, plus, kind)
-        if kind in ("rename", "copy"):
-            word = kind.encode()
-            names = []
-            for key in (word + b" from ", word + b" to "):
-                read = read_name(headers.values[key])
-                if read is None or not read[0] or read[1]:
-                    raise FormFault(
-                        headers.lines[key], "F014", f"malformed {_word(key)} line"
-                    )
-                names.append(read[0])
-            meant = (b"a/" + names[0], b"b/" + names[1])
-            if minus is not None and (minus, plus) != meant:
-                raise FormFault(
-                    line, "F011", "--- and +++ differ from the rename lines"
-                )
-            return meant
-        if minus is not None and plus is not None:
-            if minus == absent:
-                return self._other_side(plus, b"b/", b"a/"), plus
-            if plus == absent:
-                return minus, self._other_side(minus, b"a/", b"b/")
-            return minus, plus
-        same = [pair for pair in pairs if pair[0][2:] == pair[1][2:]]
-        plain = [pair for pair in pairs if pair[0] == pair[1]]
-        if not same and plain:
-            raise FormFault(line, "F008", *_prefix_fault(plain[0][0], b"a/"))
-        if not same:
-            raise FormFault(
-                line, "F011", "the diff --git line names two files, with no rename"
-            )
-        return same[0]
-
-    def _other_side(self, name: bytes, prefix: bytes, other: bytes) -> bytes:
-        if not name.startswith(prefix):
-            raise FormFault(self._start + 1, "F008", *_prefix_fault(name, prefix))
-        return other + name[2:]
-
-    def _check_dev_null(self, minus: bytes, plus: bytes, kind: ChangeKind) -> None:
-        absent = b"/dev/null"
-        wanted = {"create": (True, False), "delete": (False, True)}.get(
-            kind, (False, False)
-        )
-        if (minus == absent, plus == absent) != wanted:
-            raise FormFault(
-                self._start + 1,
-                "F011",
-                "/dev/null stands for the absent side of a created or deleted file, "
-                "and needs its 'new file mode' or 'deleted file mode' line",
-                _EXPORT,
-            )
+            names.append(read[0])
+        return names[0], names[1]
 
     def _check_content(
         self,
@@ -429,17 +338,6 @@ def _mode(value: bytes, line: int) -> int:
             line, "F013", f"{what}: only regular files, 100644 or 100755, are patched"
         )
     return int(value, 8)
-
-
-def _prefix_fault(name: bytes, prefix: bytes) -> tuple[str, str]:
-    setting = "noprefix"
-    if name.startswith(_OTHER_PREFIXES):
-        setting = "mnemonicPrefix"
-    return (
-        f"path {shown(to_text(name))} lacks the {_text(prefix)} prefix; stripping one "
-        "component would drop a directory",
-        f"write it with: git -c diff.{setting}=false diff --full-index",
-    )
 
 
 def _text(value: bytes) -> str:

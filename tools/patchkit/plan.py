@@ -12,9 +12,9 @@ from patchkit import diagnose, drift
 from patchkit.diff_model import Patch
 from patchkit.file_state import Source, UnsafePath
 from patchkit.findings import Finding
-from patchkit.image import Entry, Image
 from patchkit.plan_types import Origin, Plan, PlannedFile, PlanState, Policy
 from patchkit.series_state import find_standing, touched_paths, walk_back
+from patchkit.virtual_tree import Entry, VirtualTree
 
 __all__ = [
     "Origin",
@@ -35,7 +35,7 @@ def make_plan(patches: Sequence[Patch], source: Source, *, policy: Policy) -> Pl
     "exact" also holds each file against the ids of its ``index`` line, "context"
     accepts (with a warning) a file that differs elsewhere.
     """
-    tree = Image(source)
+    tree = VirtualTree(source)
     standing = find_standing(patches, tree, policy)
     ahead = standing.ahead
     if standing.count is None or ahead is None or not ahead.fits:
@@ -63,7 +63,7 @@ def make_revert_plan(
     State "applied" means that none of them is there: nothing to revert. ``skipped``
     names those that are not there.
     """
-    tree = Image(source)
+    tree = VirtualTree(source)
     standing = find_standing(patches, tree, policy)
     if standing.count is None:
         findings = diagnose.explain_revert(patches, tree, policy, standing)
@@ -88,8 +88,8 @@ def make_revert_plan(
 def _plan(
     state: PlanState,
     patches: Sequence[Patch],
-    before: Image,
-    after: Image,
+    before: VirtualTree,
+    after: VirtualTree,
     findings: Sequence[Finding],
     *,
     skipped: Sequence[Patch] = (),
@@ -109,7 +109,7 @@ def _plan(
 
 
 def _planned(
-    path: str, before: Image, after: Image, names: tuple[str, ...]
+    path: str, before: VirtualTree, after: VirtualTree, names: tuple[str, ...]
 ) -> PlannedFile:
     new = _entry(after.read, path)
     old = _entry(before.found, path)

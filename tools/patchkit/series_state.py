@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from patchkit.blob import is_null
 from patchkit.diff_model import FileChange, Patch
 from patchkit.file_state import UnsafePath
-from patchkit.image import Entry, Image
 from patchkit.plan_types import Policy
 from patchkit.reverse import reverse_patch
 from patchkit.step import Misfit, take_step
+from patchkit.virtual_tree import Entry, VirtualTree
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Expected:
 class Run:
     """Patches taken one after the other: the last image, and what came up."""
 
-    image: Image
+    image: VirtualTree
     misfits: list[Misfit]
     fits: bool = True
 
@@ -69,7 +69,9 @@ def touched_paths(patches: Sequence[Patch]) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def find_standing(patches: Sequence[Patch], tree: Image, policy: Policy) -> Standing:
+def find_standing(
+    patches: Sequence[Patch], tree: VirtualTree, policy: Policy
+) -> Standing:
     """Tell after how many of ``patches`` the tree stands.
 
     A path whose bytes have an id that the series names decides for that path: only
@@ -105,7 +107,7 @@ def find_standing(patches: Sequence[Patch], tree: Image, policy: Policy) -> Stan
     return best
 
 
-def walk_on(patches: Sequence[Patch], image: Image, policy: Policy) -> Run:
+def walk_on(patches: Sequence[Patch], image: VirtualTree, policy: Policy) -> Run:
     """Take the patches in order; stops at the first that does not fit."""
     run = Run(image, [])
     for patch in patches:
@@ -118,7 +120,7 @@ def walk_on(patches: Sequence[Patch], image: Image, policy: Policy) -> Run:
     return run
 
 
-def walk_back(patches: Sequence[Patch], image: Image, policy: Policy) -> Run:
+def walk_back(patches: Sequence[Patch], image: VirtualTree, policy: Policy) -> Run:
     """Undo the patches, last first, and prove it by doing them again."""
     run = walk_on([reverse_patch(patch) for patch in reversed(patches)], image, policy)
     if run.fits:
@@ -134,7 +136,7 @@ def _same(paths: Sequence[str], one: Run | None, other: Run | None) -> bool:
     return all(_state(one.image, path) == _state(other.image, path) for path in paths)
 
 
-def _state(image: Image, path: str) -> object:
+def _state(image: VirtualTree, path: str) -> object:
     try:
         entry = image.read(path)
     except UnsafePath as error:
@@ -142,7 +144,9 @@ def _state(image: Image, path: str) -> object:
     return None if entry is None else entry.state
 
 
-def _by_ids(patches: Sequence[Patch], tree: Image) -> tuple[tuple[int, ...], bool]:
+def _by_ids(
+    patches: Sequence[Patch], tree: VirtualTree
+) -> tuple[tuple[int, ...], bool]:
     """The counts that agree with every id found, and whether every path decided."""
     allowed = set(range(len(patches) + 1))
     decided = True

@@ -11,8 +11,8 @@ from patchkit.blob import is_null
 from patchkit.diff_model import FileChange, Hunk, Patch
 from patchkit.errors import OwnBug
 from patchkit.file_state import REGULAR, FileState, UnsafePath
-from patchkit.image import Entry, Image, Origins
 from patchkit.plan_types import Policy
+from patchkit.virtual_tree import Entry, Origins, VirtualTree
 
 CONTEXT_LINES = 3
 
@@ -54,7 +54,7 @@ class Misfit:
 class Step:
     """What came of one patch: the image after it, if nothing fatal came up."""
 
-    image: Image
+    image: VirtualTree
     misfits: list[Misfit] = field(default_factory=list)
     results: dict[str, Entry | None] = field(default_factory=dict)
 
@@ -76,7 +76,7 @@ class Step:
 
 
 def take_step(
-    patch: Patch, image: Image, policy: Policy, tainted: Iterable[str] = ()
+    patch: Patch, image: VirtualTree, policy: Policy, tainted: Iterable[str] = ()
 ) -> Step:
     """Put ``patch`` over ``image``, every hunk at its declared line.
 
@@ -107,7 +107,7 @@ class _Stop(Exception):
 
 
 class _Walk:
-    def __init__(self, patch: Patch, image: Image, policy: Policy) -> None:
+    def __init__(self, patch: Patch, image: VirtualTree, policy: Policy) -> None:
         self.patch, self.image, self.policy = patch, image, policy
         self.step = Step(image)
         self.made: dict[str, Entry] = {}

@@ -46,7 +46,7 @@ def new_entry(state: FileState) -> Entry:
     return Entry(state, lines, (None,) * len(lines))
 
 
-class Image:
+class VirtualTree:
     """A tree that is never written: ``with_results`` gives the next one.
 
     The source is read once a path, however many images lie over it.
@@ -86,9 +86,9 @@ class Image:
             raise entry
         return entry
 
-    def with_results(self, results: Mapping[str, Entry | None]) -> Image:
+    def with_results(self, results: Mapping[str, Entry | None]) -> VirtualTree:
         """Return an image with ``results`` on top; None removes a file."""
-        image = Image(self.source)
+        image = VirtualTree(self.source)
         image._cache = self._cache
         image._over = {**self._over, **results}
         return image

@@ -208,7 +208,7 @@ def test_ids(patch: Patch) -> None:
     refusal(plan_of(patch, other, "exact"), "T220")
     change = replace(patch.files[0], new_blob="1" * 40)
     found = {"m.py": lines(*BODY)}
-    refusal(plan_of(replace(patch, files=(change,)), found), "T221")
+    refusal(plan_of(replace(patch, files=(change,)), found, "exact"), "T221")
     change = replace(patch.files[0], old_blob=None, new_blob=None)
     refusal(plan_of(replace(patch, files=(change,)), found, "exact"), "T222")
 

@@ -333,6 +333,25 @@ def test_as_another_user(need, tmp_path: Path) -> None:
     assert snapshot(root) == before
 
 
+def test_leftovers_without_a_journal_are_no_matter(tree: Path) -> None:
+    before = snapshot(tree)
+    folder = tree / journal.FOLDER
+    folder.mkdir()
+    (folder / "original-0").write_bytes(b"x")
+    assert recover(tree) is None
+    assert snapshot(tree) == before
+
+
+def test_recovery_waits_for_no_one(tree: Path) -> None:
+    """A journal whose writer still holds the lock is that run's, not ours."""
+    with journal.root_handle(tree) as root, journal.locked_folder(root, tree) as folder:
+        journal.write_journal(folder, journal.Journal([]))
+        with pytest.raises(EnvironmentProblem, match="another run"):
+            recover(tree)
+        journal.close_journal(folder)
+    assert not (tree / journal.FOLDER).exists()
+
+
 def test_a_broken_journal_is_not_guessed_at(tree: Path) -> None:
     folder = tree / journal.FOLDER
     folder.mkdir()

@@ -279,11 +279,20 @@ def recover(root: Path) -> Recovery | None:
     if not (root / FOLDER).is_dir():
         return None
     try:
+        if not (root / FOLDER / JOURNAL).exists():
+            # Nothing to put back; what else lies there goes if it can.
+            with (
+                contextlib.suppress(OSError, EnvironmentProblem),
+                root_handle(root) as handle,
+                locked_folder(handle, root),
+            ):
+                pass
+            return None
         with root_handle(root) as handle, locked_folder(handle, root) as folder:
             try:
                 file = os.open(JOURNAL, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder)
             except FileNotFoundError:
-                return None
+                return None  # the run that wrote it has just ended
             with os.fdopen(file) as text:
                 journal = Journal.from_json(text.read())
             restored = put_back(handle, folder, journal)

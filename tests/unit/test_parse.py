@@ -165,6 +165,16 @@ def test_a_line_more_or_less_is_refused(good: bytes, kind: bytes) -> None:
             assert parse_patch(b"\n".join(damaged), "p.diff").patch is None
 
 
+@pytest.mark.parametrize(("start", "wanted"), [(4, ["H106"]), (5, [])])
+def test_hunks_may_touch_and_not_overlap(start: int, wanted: list[str]) -> None:
+    data = (
+        b"diff --git a/m.py b/m.py\nindex 1111111..2222222 100644\n--- a/m.py\n"
+        b"+++ b/m.py\n@@ -1,4 +1,5 @@\n+x\n a\n b\n c\n d\n"
+        b"@@ -%d,4 +%d,5 @@\n e\n f\n g\n+y\n h\n" % (start, start + 1)
+    )
+    assert codes(data) == wanted
+
+
 def test_a_mail_is_read(good: bytes) -> None:
     mail = b"From 0123 Mon Sep 17 00:00:00 2001\nSubject: [PATCH] x\n\nWhy.\n---\n\n"
     patch = accepted(mail + good + b"-- \n2.39.5\n\n")

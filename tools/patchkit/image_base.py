@@ -85,7 +85,7 @@ def _get_or_pull(client: docker.DockerClient, reference: str) -> Image:
         with step_progress(f"pulling {reference}"):
             if "@" in reference:
                 return client.images.pull(reference)
-            name, tag = _split_tag(reference)
+            name, tag = split_tag(reference)
             return client.images.pull(name, tag=tag)
     except DockerException as error:
         reason = getattr(error, "explanation", None) or str(error)
@@ -95,7 +95,8 @@ def _get_or_pull(client: docker.DockerClient, reference: str) -> Image:
         ) from None
 
 
-def _split_tag(reference: str) -> tuple[str, str]:
+def split_tag(reference: str) -> tuple[str, str]:
+    """Name and tag of a reference; a port is no tag, and ``latest`` is the default."""
     name, colon, tag = reference.rpartition(":")
     if not colon or "/" in tag:
         return reference, "latest"
@@ -104,7 +105,7 @@ def _split_tag(reference: str) -> tuple[str, str]:
 
 def _describe(image: Image, reference: str) -> Base:
     name = reference.partition("@")[0]
-    bare = _split_tag(name)[0]
+    bare = split_tag(name)[0]
     for entry in image.attrs.get("RepoDigests") or ():
         repository, _, digest = entry.partition("@")
         if repository in (bare, bare.removeprefix("docker.io/")):

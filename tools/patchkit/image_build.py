@@ -19,6 +19,7 @@ from patchkit.image_base import (
     find_base,
     find_package_root,
     image_python,
+    split_tag,
 )
 from patchkit.image_bytecode import checked_bytecode
 from patchkit.image_layer import Layer, make_layer
@@ -204,15 +205,15 @@ def _commit(container: Container, base: Base, series: Series, built: Built) -> I
     changes = labels.label_changes(values)
     if not config.get("Cmd") and not config.get("Entrypoint"):
         changes.append("CMD []")
-    repository, _, tag = built.reference.rpartition(":")
+    repository, tag = split_tag(built.reference)
     try:
         return container.commit(
             repository, tag, message="vllm-patchkit", changes="\n".join(changes)
         )
     except APIError as error:
         raise EnvironmentProblem(
-            f"the engine could not commit the image: {error.explanation}",
-            hint="is its disk full?",
+            f"the engine could not commit {built.reference}: {error.explanation}",
+            hint="a reference is name:tag in small letters; is the engine's disk full?",
         ) from None
 
 

@@ -62,7 +62,11 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--version", metavar="V", help="a release: 0.25, v0.25, 0.25.1")
     what.add_argument(
-        "patches", nargs="*", default=[], metavar="PATCH", help="any diff, in order"
+        "patches",
+        nargs="*",
+        default=[],
+        metavar="PATCH",
+        help="any diff, in order; - is stdin",
     )
     parser.add_argument(
         "--flavour",

@@ -70,7 +70,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("patches", nargs="*", metavar="PATCH", help="any diff")
+    parser.add_argument(
+        "patches", nargs="*", metavar="PATCH", help="any diff; - is stdin"
+    )
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--version", metavar="V", help="one release: 0.25, v0.25, 0.25.1"

@@ -92,6 +92,27 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert done.stderr == ""
 
 
+def test_output_that_cannot_be_written() -> None:
+    """Closed: nobody wants it. Full: one line, exit 2, and no bug of the kit."""
+    command = f"'{sys.executable}' '{VERIFY}' --explain all"
+    closed = subprocess.run(
+        f"{command} >&-", shell=True, capture_output=True, check=False
+    )
+    assert (closed.returncode, closed.stderr) == (0, b"")
+    full = subprocess.run(
+        f"{command} >/dev/full", shell=True, capture_output=True, text=True, check=False
+    )
+    assert full.returncode == 2
+    assert full.stderr.count("\n") == 1
+    assert "the report could not be written: No space left" in full.stderr
+
+
+def test_standard_input() -> None:
+    good = SAMPLES / "H103-count-too-small" / "good.diff"
+    run("-", status=0, input=good.read_text())
+    assert "-:1: F002" in run("-", status=1, input="prose\n").stdout
+
+
 def test_files_alone_need_no_git_and_no_network() -> None:
     good = SAMPLES / "H103-count-too-small" / "good.diff"
     run(good, status=0, env={"PATH": "/nonexistent", "HOME": "/nonexistent"})

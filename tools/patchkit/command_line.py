@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -9,7 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from patchkit.errors import EXIT_BUG, KitError
+from patchkit.errors import EXIT_BUG, EXIT_USAGE, KitError
 
 Main = Callable[[Sequence[str] | None], int]
 
@@ -22,6 +23,9 @@ def run(main: Main, argv: Sequence[str] | None = None) -> int:
     whose path is printed, exit 3. A closed pipe is no error of the command.
     """
     program = Path(sys.argv[0]).name
+    if sys.stdout is None:
+        # Closed by the caller (`>&-`): what is printed goes nowhere.
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
     try:
         code = main(argv)
         sys.stdout.flush()
@@ -32,13 +36,22 @@ def run(main: Main, argv: Sequence[str] | None = None) -> int:
             print(f"{program}: hint: {error.hint}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
-        # The reader went away (`| head`); keep the interpreter's exit quiet too.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader went away (`| head`).
+        _drop_output()
         return 0
     except KeyboardInterrupt:
         print(f"{program}: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO):
+            # Writes of files name their file; this was one to standard output.
+            _drop_output()
+            print(
+                f"{program}: what was done stands, but the report could not be "
+                f"written: {error.strerror}",
+                file=sys.stderr,
+            )
+            return EXIT_USAGE
         handle, log = tempfile.mkstemp(prefix="vllm-patchkit-bug-", suffix=".log")
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             traceback.print_exc(file=file)
@@ -48,3 +61,8 @@ def run(main: Main, argv: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return EXIT_BUG
+
+
+def _drop_output() -> None:
+    """Keep the interpreter's own flush at exit from failing again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

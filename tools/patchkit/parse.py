@@ -8,6 +8,7 @@ with unidiff's reading (``second_reader``).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,14 +35,16 @@ class ParseResult:
 
 
 def read_patch(path: Path, name: str | None = None) -> ParseResult:
-    """Read and parse one patch file; ``name`` is what findings call it.
+    """Read and parse one patch file, ``-`` for standard input.
+
+    ``name`` is what findings call it.
 
     Raises UsageError when it cannot be read as a file, EnvironmentProblem when
     reading fails.
     """
     shown = name if name is not None else str(path)
     try:
-        data = path.read_bytes()
+        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except FileNotFoundError:
         raise UsageError(f"{shown}: no such patch file") from None
     except IsADirectoryError:

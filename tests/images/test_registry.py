@@ -60,6 +60,7 @@ def pushed(client, registry, base_image, made) -> tuple[str, str]:
     made.append(f"{name}:v0.25.0")
     client.images.push(name, tag="v0.25.0")
     digest = client.images.get(base).attrs["RepoDigests"][0].partition("@")[2]
+    made.append(f"{name}@{digest}")
     for reference in (f"{name}:v0.25.0", base):
         client.images.remove(reference, force=True)
     return name, digest

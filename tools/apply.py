@@ -26,18 +26,26 @@ examples:
   tools/apply.py --root /src/vllm --version 0.25 --revert   take it off again
 
 exit: 0 done, or nothing to do; 1 refused, and nothing was changed; 2 wrong
-arguments or a machine that lacks something; 3 a bug of the kit
+arguments or a machine that lacks something; 3 a bug of the kit. --status: 0 where
+it can be told (none, the first few, or all of the patches), 1 where files disagree.
+
+A run that was killed is undone by the next one, of whatever kind, before it does
+anything else. Where a patch removes files of unusual mode or owner, these are kept in
+DIR/.vllm-patchkit/attributes.json until --revert gives them back.
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse the arguments, run, print; returns the exit code."""
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.flavour is not None and options.version is None:
+        parser.error("--flavour goes with --version")
     request = Request(
         root=options.root,
         action=options.action,
         version=options.version,
-        flavour=options.flavour,
+        flavour=options.flavour or "capture",
         patches=tuple(options.patches),
         policy=options.policy,
     )
@@ -70,7 +78,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--flavour",
-        default="capture",
         help="with --version: capture (the default) or ascend",
     )
     how = parser.add_mutually_exclusive_group()
@@ -89,6 +96,11 @@ def _parser() -> argparse.ArgumentParser:
         choices=("exact", "context"),
         help="exact: each file is the pinned one, byte for byte (the default with "
         "--version); context: it may differ away from the hunks (with PATCH)",
+    )
+    parser.add_argument(
+        "--offline",
+        action="store_true",
+        help="taken for likeness with verify_hunks.py: this command never goes online",
     )
     parser.add_argument("--format", choices=("text", "json"), default="text")
     return parser
@@ -120,19 +132,40 @@ def _print_text(request: Request, outcome: Outcome) -> None:
     if request.action != "status":
         for name in outcome.standing if outcome.state != "already" else ():
             print(f"already there: {name}")
-        for file in outcome.plan.changes:
+        would = "would " if outcome.state == "fits" else ""
+        for file in (*outcome.plan.changes, *outcome.beside):
             verb = "write" if file.before else "create"
-            print(f"{'remove' if file.after is None else verb} {file.path}")
+            print(f"{would}{'remove' if file.after is None else verb} {file.path}")
         for path in outcome.removed:
             if path.endswith(".pyc"):
                 print(f"remove {path} (old bytecode)")
     elif outcome.state != "refused":
         for name in outcome.names:
             print(f"{'applied' if name in outcome.standing else '      -'}  {name}")
+        for path, (there, total) in sorted(outcome.paths.items()):
+            print(f"{_standing(there, total):>9}  {path}")
     print(_last_line(request, outcome))
 
 
+def _standing(there: int, total: int) -> str:
+    """Of one file: whether the patches that touch it are there."""
+    if there in (0, total):
+        return "patched" if there else "untouched"
+    return f"{there} of {total}"
+
+
 def _as_json(request: Request, outcome: Outcome) -> dict[str, Any]:
+    """The outcome for machines. Keys stay; a change of meaning counts ``schema`` up.
+
+    ``state`` is one of those of ``Outcome``. ``patches`` has each patch's ``name`` and
+    whether it was there before (``applied_before``); ``patch_set`` the digest of a
+    release's series, else null. ``files`` has for each path ``before`` and ``after``,
+    each null or ``{"blob", "mode"}`` in git's terms, as planned; ``removed`` all paths
+    that went, old bytecode too. ``standing``, with --status, has for each path how
+    many of ``total`` patches that touch it are ``applied``. ``findings`` are those of
+    the verifier's JSON, ``notes`` lines for a person.
+    """
+
     def side(state: FileState | None) -> dict[str, str] | None:
         if state is None:
             return None
@@ -150,9 +183,13 @@ def _as_json(request: Request, outcome: Outcome) -> dict[str, Any]:
         "patch_set": outcome.digest,
         "files": [
             {"path": f.path, "before": side(f.before), "after": side(f.after)}
-            for f in outcome.plan.files
+            for f in (*outcome.plan.files, *outcome.beside)
         ],
         "removed": list(outcome.removed),
+        "standing": [
+            {"path": path, "applied": there, "total": total}
+            for path, (there, total) in sorted(outcome.paths.items())
+        ],
         "findings": [as_json(finding) for finding in outcome.findings],
         "notes": outcome.notes,
     }

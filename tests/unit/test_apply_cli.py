@@ -14,11 +14,17 @@ from pathlib import Path
 
 import pytest
 from real_git import diffs, git
+from small_disk import read_only, small_disk
 from test_commit import snapshot
 
+import apply
+from patchkit import command_line, journal
+from patchkit.apply_command import tree_version
 from patchkit.errors import EnvironmentProblem
 from patchkit.extract import Extract
 from patchkit.file_state import EXECUTABLE, FileState
+from patchkit.folder_handles import parent_handle, root_handle
+from patchkit.originals import move_away
 from patchkit.releases import Sdist, load_releases
 from patchkit.series import load_series
 from patchkit.upstream import fetch_sdist, open_source
@@ -155,7 +161,7 @@ def test_without_git(tree: Path, patch: Path) -> None:
     ("words", "said"),
     [
         (("--root", "/nonexistent"), "no such folder"),
-        (("--root", "{tree}/run.sh"), "no such folder"),
+        (("--root", "{tree}/run.sh"), "is no folder"),
         (("--root", "{tree}", "--version", "0.25"), "holds no vllm/__init__.py"),
         (("--root", "{tree}", "--version", "9.9"), "no release '9.9'; there are: 0.25"),
         (("--root", "{tree}"), "required"),
@@ -180,18 +186,139 @@ def test_the_package_itself_as_root(tmp_path: Path) -> None:
 
 def test_an_interrupted_run_is_undone_first(tree: Path, patch: Path) -> None:
     """Even a check begins by putting back what a killed run left."""
-    from patchkit import journal
-
     before = snapshot(tree)
-    with journal.root_handle(tree) as root, journal.locked_folder(root, tree) as folder:
-        with journal.parent_handle(root, "run.sh") as (parent, name):
-            meta = journal.save_original(parent, name, folder, "original-0")
-        step = journal.Step("run.sh", "original-0", None, meta)
-        journal.write_journal(folder, journal.Journal([step]))
-        (tree / "run.sh").unlink()
-    said = run("--root", tree, "--check", patch, status=0).stdout
-    assert "an interrupted run was undone first: 1 files" in said
+    for action in ("--check", "--status", "--revert", None):
+        with root_handle(tree) as root, journal.locked_folder(root, tree) as folder:
+            with parent_handle(root, "run.sh") as (parent, name):
+                move_away(parent, name, folder, "original-0")
+            step = journal.Step("run.sh", "original-0", None)
+            journal.write_journal(root, folder, journal.Journal([step]))
+        words = ["--root", tree, *([action] if action else []), patch]
+        said = run(*words, status=0).stdout
+        assert "an interrupted run was undone first: 1 files" in said
+        if action:
+            assert snapshot(tree) == before
+    assert "already applied" in run("--root", tree, patch, status=0).stdout
+
+
+@pytest.mark.parametrize("action", ["--check", "--status"])
+def test_judging_writes_nothing(tree: Path, patch: Path, need, action: str) -> None:
+    with read_only(tree, need):
+        run("--root", tree, action, patch, status=0)
+        if os.geteuid() == 0:
+            said = run("--root", tree, patch, status=1).stderr
+            assert "may not be written" in said
+
+
+def test_status_of_each_file(tree: Path, patch: Path, tmp_path: Path) -> None:
+    (tmp_path / "git2").mkdir()
+    later = {**AFTER, "run.sh": FileState(b"#!/bin/sh\n# 2\n", EXECUTABLE)}
+    [data] = diffs(tmp_path / "git2", [AFTER, later])
+    second = tmp_path / "second.diff"
+    second.write_bytes(data)
+    run("--root", tree, patch, status=0)
+    said = run("--root", tree, "--status", patch, second, status=0).stdout
+    assert "the first 1 of 2" in said
+    assert "  patched  pkg/m.py" in said
+    assert "   1 of 2  run.sh" in said
+    words = ("--root", tree, "--status", "--format", "json", patch, second)
+    standing = json.loads(run(*words, status=0).stdout)["standing"]
+    assert {"path": "run.sh", "applied": 1, "total": 2} in standing
+
+
+def test_modes_and_owners_of_removed_files_come_back(
+    tree: Path, patch: Path, need
+) -> None:
+    (tree / "pkg/old.py").chmod(0o640)
+    (tree / "run.sh").chmod(0o604)
+    if os.geteuid() == 0:
+        os.chown(tree / "pkg/old.py", 65534, 65534)
+    before = snapshot(tree)
+    run("--root", tree, patch, status=0)
+    assert snapshot(tree)["run.sh"][0] == "0o100705"
+    run("--root", tree, "--revert", patch, status=0)
     assert snapshot(tree) == before
+
+
+@pytest.mark.parametrize("words", [(), ("--check",), ("--status",)])
+def test_offline_is_taken(tree: Path, patch: Path, words) -> None:
+    run("--root", tree, "--offline", *words, patch, status=0)
+
+
+def test_a_flavour_needs_a_release(tree: Path, patch: Path) -> None:
+    done = run("--root", tree, "--flavour", "ascend", patch, status=2)
+    assert "--flavour goes with --version" in done.stderr
+
+
+@pytest.mark.parametrize("cwd", ["/", "{tree}", "{tree}/pkg"])
+def test_from_any_folder(tree: Path, patch: Path, tmp_path: Path, cwd: str) -> None:
+    where = Path(cwd.format(tree=tree))
+    root = os.path.relpath(tree, where)
+    run("--root", root, patch, status=0, cwd=where)
+    assert snapshot(tree) == snapshot(write(tmp_path / "wanted", AFTER))
+
+
+def test_a_tree_of_another_user(tree: Path, patch: Path, tmp_path: Path, need) -> None:
+    """One folder may not be written: nothing is, in the others either."""
+    need(os.geteuid() == 0, "becoming another user needs root")
+    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
+        folder.chmod(0o755)
+    for path in [tree, *tree.rglob("*")]:
+        os.chown(path, 65534, 65534)
+    os.chown(tree / "pkg", 0, 0)
+    before = snapshot(tree)
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 99
+        try:
+            sys.stderr = os.fdopen(writer, "w")
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+            code = command_line.run(apply.main, ["--root", str(tree), str(patch)])
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        said = pipe.read()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+    assert "may not be written" in said
+    assert snapshot(tree) == before
+
+
+def test_a_root_that_may_not_be_read(tree: Path, patch: Path, need) -> None:
+    need(os.geteuid() == 0, "becoming another user needs root")
+    tree.chmod(0o700)
+    pid = os.fork()
+    if pid == 0:
+        code = 99
+        try:
+            os.setgroups([])
+            os.setresuid(65534, 65534, 65534)
+            code = command_line.run(apply.main, ["--root", str(tree), str(patch)])
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 2
+
+
+def test_a_full_disk(patch: Path, tmp_path: Path, need) -> None:
+    with small_disk(tmp_path / "disk", 64, need) as disk:
+        root = write(disk / "tree", BEFORE)
+        room = os.statvfs(disk)
+        (disk / "filler").write_bytes(b"x" * (room.f_bfree - 2) * room.f_frsize)
+        before = snapshot(root)
+        said = run("--root", root, patch, status=2).stderr
+        assert "the disk is full; nothing was changed" in said
+        assert snapshot(root) == before
+
+
+def test_a_plugins_version_is_not_vllms(tmp_path: Path) -> None:
+    (tmp_path / "vllm_ascend-0.9.0.dist-info").mkdir()
+    assert tree_version(tmp_path) is None
+    (tmp_path / "vllm-0.25.0+cpu.dist-info").mkdir()
+    assert tree_version(tmp_path) == "0.25.0+cpu"
 
 
 @pytest.mark.parametrize("mode", ["unchecked-hash", "checked-hash", "timestamp"])

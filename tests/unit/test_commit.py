@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
+import signal
 import stat
+import struct
 import subprocess
-import sys
-import textwrap
+import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from kill_points import CALLS
 
-from patchkit import commit, journal
+from patchkit import commit, commit_steps, folder_handles, journal
 from patchkit.commit import commit_to_tree
 from patchkit.errors import EnvironmentProblem, KitError, Refused
 from patchkit.file_state import EXECUTABLE, REGULAR, FileState
-from patchkit.journal import recover
 from patchkit.plan_types import Plan, PlannedFile
+from patchkit.recovery import recover
 
-TOOLS = Path(__file__).parents[2] / "tools"
 BEFORE = {
     "pkg/a.py": (b"a = 1\n", 0o640),
     "pkg/b.py": (b"b = 1\n", 0o755),
-    "gone.py": (b"gone\n", 0o600),
+    "old/gone.py": (b"gone\n", 0o600),
+    "pkg/__pycache__/a.cpython-311.pyc": (b"bytecode", 0o644),
     "kept.txt": (b"kept\n", 0o444),
 }
 PLAN = Plan(
@@ -38,10 +37,11 @@ PLAN = Plan(
             FileState(b"b = 1\n", EXECUTABLE),
             FileState(b"b = 1\n", REGULAR),
         ),
-        PlannedFile("gone.py", FileState(b"gone\n"), None),
+        PlannedFile("old/gone.py", FileState(b"gone\n"), None),
         PlannedFile("new/deep/c.py", None, FileState(b"c = 1\n", EXECUTABLE)),
     ),
 )
+STALE = ("pkg/__pycache__/a.cpython-311.pyc",)
 NOBODY = 65534
 
 
@@ -51,9 +51,16 @@ def make_tree(root: Path) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
         file.chmod(mode)
+    (root / "old").chmod(0o775)
     if os.geteuid() == 0:
         os.chown(root / "pkg/a.py", NOBODY, NOBODY)
+        os.chown(root / "old/gone.py", NOBODY, NOBODY)
     return root
+
+
+def write_all(root: Path) -> None:
+    """Everything a write can be: change, mode, removal, new folders, old bytecode."""
+    commit_to_tree(PLAN, root, stale=STALE)
 
 
 def snapshot(root: Path) -> dict[str, tuple[object, ...]]:
@@ -79,21 +86,21 @@ def tree(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def after(tmp_path_factory) -> dict[str, tuple[object, ...]]:
     root = make_tree(tmp_path_factory.mktemp("after") / "tree")
-    commit_to_tree(PLAN, root)
+    write_all(root)
     return snapshot(root)
 
 
 def test_writes_the_plan_and_keeps_modes_and_owners(tree: Path) -> None:
     owner = (tree / "pkg/a.py").stat()
-    result = commit_to_tree(PLAN, tree)
+    result = commit_to_tree(PLAN, tree, stale=STALE)
     assert result.written == ("pkg/a.py", "pkg/b.py", "new/deep/c.py")
-    assert result.removed == ("gone.py",)
+    assert result.removed == ("old/gone.py", *STALE)
     seen = snapshot(tree)
     assert seen["pkg/a.py"] == ("0o100640", owner.st_uid, owner.st_gid, b"a = 2\n")
     assert seen["pkg/b.py"][0] == "0o100644"
     assert seen["new/deep/c.py"][0] == "0o100755"
     assert seen["kept.txt"][3] == b"kept\n"
-    assert sorted(seen) == [
+    assert sorted(path for path in seen if not path.startswith(journal.FOLDER)) == [
         *("kept.txt", "new", "new/deep", "new/deep/c.py", "pkg", "pkg/a.py", "pkg/b.py")
     ]
 
@@ -146,84 +153,12 @@ def test_a_link_on_the_way_is_never_followed(tree: Path, tmp_path: Path) -> None
 def test_two_runs_at_once(tree: Path) -> None:
     before = snapshot(tree)
     with (
-        journal.root_handle(tree) as handle,
+        folder_handles.root_handle(tree) as handle,
         journal.locked_folder(handle, tree),
         pytest.raises(EnvironmentProblem, match="another run"),
     ):
         commit_to_tree(PLAN, tree)
     assert snapshot(tree) == before
-
-
-# Every function through which the commit changes a file system.
-CALLS = (
-    "link",
-    "rename",
-    "unlink",
-    "mkdir",
-    "fchmod",
-    "chmod",
-    "fchown",
-    "fsync",
-    "open",
-)
-
-DRIVER = """
-    import os, signal, sys
-    sys.path[:0] = [{tools!r}, {tests!r}]
-    import test_commit
-    from pathlib import Path
-
-    limit = int(sys.argv[2])
-    count = 0
-
-    def counted(real):
-        def call(*args, **kwargs):
-            global count
-            count += 1
-            if count == limit:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*args, **kwargs)
-        return call
-
-    supports = {{name: getattr(os, name) for name in test_commit.CALLS}}
-    for name, real in supports.items():
-        setattr(os, name, counted(real))
-    from patchkit.commit import commit_to_tree
-    commit_to_tree(test_commit.PLAN, Path(sys.argv[1]))
-    print(count)
-"""
-
-
-def run_driver(root: Path, limit: int) -> subprocess.CompletedProcess[str]:
-    source = textwrap.dedent(DRIVER).format(
-        tools=str(TOOLS), tests=str(Path(__file__).parent)
-    )
-    return subprocess.run(
-        [sys.executable, "-c", source, str(root), str(limit)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_killed_at_every_step(tmp_path: Path, after) -> None:
-    """SIGKILL before each call that touches the disk; the next run mends it."""
-    root = make_tree(tmp_path / "count")
-    before = snapshot(root)
-    steps = int(run_driver(root, 0).stdout)
-    assert steps > 40
-    recover(root)
-    assert snapshot(root) == after
-    undone = 0
-    # Each run is a process of its own: every third step, and all around the end.
-    for limit in {*range(1, steps, 3), *range(steps - 8, steps + 1)}:
-        root = make_tree(tmp_path / f"kill-{limit}")
-        assert run_driver(root, limit).returncode == -9, limit
-        recover(root)
-        left = snapshot(root)
-        assert left in (before, after), f"killed at step {limit} of {steps}"
-        undone += left == before
-    assert undone > 10
 
 
 def fail_at(monkeypatch, name: str, when: int, error: int) -> None:
@@ -251,7 +186,7 @@ def test_every_call_may_fail(tmp_path, monkeypatch, after, name, error) -> None:
         with monkeypatch.context() as patched:
             fail_at(patched, name, when, error)
             try:
-                commit_to_tree(PLAN, root)
+                write_all(root)
             except KitError:
                 pass
             else:
@@ -260,22 +195,52 @@ def test_every_call_may_fail(tmp_path, monkeypatch, after, name, error) -> None:
         recover(root)
         assert snapshot(root) == before, f"{name} call {when}"
     recover(root)
-    assert snapshot(root) == after
+    left = snapshot(root)
+    # Folders that a write leaves empty are no part of the promise: one may stay.
+    assert {path: left[path] for path in after} == after
+    assert left.keys() - after.keys() <= {"old", "pkg/__pycache__"}
 
 
-def test_interrupts_undo(tree: Path, monkeypatch) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupts_undo(tree: Path, monkeypatch, number) -> None:
     before = snapshot(tree)
+    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
 
-    def interrupt(root, step):
+    def interrupt(root, folder, step):
         if step.path == "new/deep/c.py":
-            raise KeyboardInterrupt
-        real(root, step)
+            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), signal.SIGTERM)  # impatience does not stop the undo
+        real(root, folder, step)
 
-    real = commit._carry_out
-    monkeypatch.setattr(commit, "_carry_out", interrupt)
+    real = commit.carry_out
+    monkeypatch.setattr(commit, "carry_out", interrupt)
     with pytest.raises(KeyboardInterrupt):
         commit_to_tree(PLAN, tree)
     assert snapshot(tree) == before
+    assert handlers == [
+        signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)
+    ]
+
+
+def test_a_signal_once_all_is_written_changes_nothing(
+    tree: Path, monkeypatch, after
+) -> None:
+    real = commit.close_journal
+
+    def close(folder, *, done):
+        real(folder, done=done)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(commit, "close_journal", close)
+    write_all(tree)
+    assert snapshot(tree) == after
+
+
+def test_works_outside_the_main_thread(tree: Path, after) -> None:
+    thread = threading.Thread(target=write_all, args=(tree,))
+    thread.start()
+    thread.join()
+    assert snapshot(tree) == after
 
 
 def test_a_full_disk(need, tmp_path: Path) -> None:
@@ -333,66 +298,189 @@ def test_as_another_user(need, tmp_path: Path) -> None:
     assert snapshot(root) == before
 
 
-def test_leftovers_without_a_journal_are_no_matter(tree: Path) -> None:
+def as_nobody(action) -> None:
+    """Run ``action`` as a user who is not root; the interpreter's own folder may be
+    closed to that user, so no exec."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.setgroups([])
+            os.setresgid(NOBODY, NOBODY, NOBODY)
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            action()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_files_of_others_keep_their_owner(need, tmp_path: Path) -> None:
+    """A writable folder with root's files: a refusal must not take them over."""
+    need(os.geteuid() == 0, "becoming another user needs root")
+    for parent in (tmp_path, *list(tmp_path.parents)[:2]):
+        parent.chmod(0o755)
+    root = tmp_path / "tree"
+    root.mkdir()
+    (root / "a.py").write_bytes(b"a = 1\n")
+    os.chown(root, NOBODY, NOBODY)
+    before = snapshot(root)
+
+    for after in (FileState(b"a = 2\n"), None):
+        plan = Plan("apply", (PlannedFile("a.py", FileState(b"a = 1\n"), after),))
+
+        def action(plan=plan) -> None:
+            with pytest.raises(Refused, match=r"a\.py: may not be written"):
+                commit_to_tree(plan, root)
+
+        as_nobody(action)
+        assert snapshot(root) == before
+
+
+def test_an_immutable_file_stops_all_and_no_later_run(tree: Path, need) -> None:
+    done = subprocess.run(
+        ["chattr", "+i", str(tree / "pkg/b.py")], capture_output=True, check=False
+    )
+    need(done.returncode == 0, "chattr needs root and a file system that has flags")
     before = snapshot(tree)
-    folder = tree / journal.FOLDER
-    folder.mkdir()
-    (folder / "original-0").write_bytes(b"x")
-    assert recover(tree) is None
+    inode = (tree / "pkg/b.py").stat().st_ino
+    try:
+        with pytest.raises(Refused, match=r"pkg/b\.py: may not be written"):
+            commit_to_tree(PLAN, tree)
+        assert snapshot(tree) == before
+        assert (tree / "pkg/b.py").stat().st_ino == inode
+        assert recover(tree) is None
+    finally:
+        subprocess.run(["chattr", "-i", str(tree / "pkg/b.py")], check=True)
+
+
+def test_an_undo_that_fails_is_told(tree: Path, monkeypatch) -> None:
+    """Never "nothing was changed" of a tree that is half written."""
+    before = snapshot(tree)
+    real, count = os.rename, 0
+
+    def rename(*args, **kwargs):
+        nonlocal count
+        count += 1
+        if count >= 3:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(*args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", rename)
+        with pytest.raises(EnvironmentProblem, match="not undone yet") as caught:
+            commit_to_tree(PLAN, tree)
+    assert "nothing was changed" not in str(caught.value)
+    assert snapshot(tree) != before
+    with pytest.raises(EnvironmentProblem, match="broken off here"):
+        commit_to_tree(PLAN, tree)
+    assert recover(tree) is not None
     assert snapshot(tree) == before
 
 
-def test_recovery_waits_for_no_one(tree: Path) -> None:
-    """A journal whose writer still holds the lock is that run's, not ours."""
-    with journal.root_handle(tree) as root, journal.locked_folder(root, tree) as folder:
-        journal.write_journal(folder, journal.Journal([]))
-        with pytest.raises(EnvironmentProblem, match="another run"):
-            recover(tree)
-        journal.close_journal(folder)
-    assert not (tree / journal.FOLDER).exists()
+def test_an_acl_does_not_swallow_a_mode(tree: Path, need) -> None:
+    acl = struct.pack("<I", 2) + b"".join(
+        struct.pack("<HHI", *entry)
+        for entry in (
+            (0x01, 6, 0xFFFFFFFF),
+            (0x02, 4, NOBODY),
+            (0x04, 4, 0xFFFFFFFF),
+            (0x10, 4, 0xFFFFFFFF),
+            (0x20, 0, 0xFFFFFFFF),
+        )
+    )
+    file = tree / "pkg/a.py"
+    try:
+        os.setxattr(file, "system.posix_acl_access", acl)
+    except OSError:
+        need(False, "no ACLs on this file system")
+    after = FileState(b"a = 2\n", EXECUTABLE)
+    plan = Plan("apply", (PlannedFile("pkg/a.py", FileState(b"a = 1\n"), after),))
+    commit_to_tree(plan, tree)
+    assert file.stat().st_mode & 0o777 == 0o750
+    named = struct.pack("<HHI", 0x02, 4, NOBODY)
+    assert named in os.getxattr(file, "system.posix_acl_access")
 
 
-def test_a_broken_journal_is_not_guessed_at(tree: Path) -> None:
-    folder = tree / journal.FOLDER
-    folder.mkdir()
-    (folder / journal.JOURNAL).write_text(json.dumps({"steps": 3}))
-    with pytest.raises(journal.OwnBug, match="cannot be read"):
-        recover(tree)
+def test_set_user_id_stays(tree: Path) -> None:
+    (tree / "pkg/a.py").chmod(0o4640)
+    commit_to_tree(PLAN, tree)
+    assert (tree / "pkg/a.py").stat().st_mode & 0o7777 == 0o4640
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(
-    before=st.dictionaries(
-        st.sampled_from(["a", "d/b", "d/e/c", "f"]), st.binary(max_size=9), max_size=4
-    ),
-    after=st.dictionaries(
-        st.sampled_from(["a", "d/b", "d/e/c", "f"]), st.binary(max_size=9), max_size=4
-    ),
-)
-def test_any_change_there_and_back(tmp_path_factory, before, after) -> None:
-    root = tmp_path_factory.mktemp("t")
-    for path, data in before.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_bytes(data)
+def test_a_new_folder_below_a_sticky_one_is_not_open_to_all(tree: Path) -> None:
+    tree.chmod(0o1777)
+    commit_to_tree(PLAN, tree)
+    assert (tree / "new").stat().st_mode & 0o7777 == 0o755
 
-    def state(files, path):
-        return FileState(files[path]) if path in files else None
 
-    def move(old, new):
-        paths = sorted({*old, *new})
-        files = [
-            PlannedFile(path, state(old, path), state(new, path)) for path in paths
-        ]
-        commit_to_tree(Plan("apply", tuple(files)), root)
+def test_folders_are_not_listed_by_a_file_system_without_fsync(
+    tree: Path, monkeypatch, after
+) -> None:
+    """Some network file systems know no fsync of a folder."""
+    real = os.fsync
 
-    def files():
-        return {p: v[3] for p, v in snapshot(root).items() if v[0].startswith("0o10")}
+    def fsync(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        real(handle)
 
-    move(before, after)
-    assert files() == after
-    move(after, before)
-    assert files() == before
+    monkeypatch.setattr(folder_handles.os, "fsync", fsync)
+    write_all(tree)
+    assert snapshot(tree) == after
+
+
+def test_too_small_a_disk_is_seen_before_anything_is_written(
+    tree: Path, monkeypatch
+) -> None:
+    before = snapshot(tree)
+    real = os.fstatvfs
+
+    def full(handle):
+        values = list(real(handle))
+        values[3] = values[4] = 0  # f_bfree, f_bavail
+        return os.statvfs_result(values)
+
+    monkeypatch.setattr(commit_steps.os, "fstatvfs", full)
+    monkeypatch.setattr(commit, "stage", None)
+    with pytest.raises(EnvironmentProblem, match="the disk is full"):
+        commit_to_tree(PLAN, tree)
+    assert snapshot(tree) == before
+
+
+def test_the_kits_own_folder_is_out_of_reach(tree: Path) -> None:
+    plan = Plan(
+        "apply",
+        (PlannedFile(".vllm-patchkit/journal.json", None, FileState(b"{}")),),
+    )
+    with pytest.raises(Refused, match="own folder"):
+        commit_to_tree(plan, tree)
+
+
+@pytest.mark.parametrize("name", ["pkg", "new"])
+def test_a_folder_swapped_for_a_link_redirects_nothing(
+    tree: Path, tmp_path: Path, monkeypatch, name: str
+) -> None:
+    """Swapped after the last look, before the write: by another process."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a.py").write_bytes(b"theirs\n")
+    real = commit.prepare
+
+    def swap(*args):
+        steps = real(*args)
+        if (tree / name).exists():
+            (tree / name).rename(tmp_path / "aside")
+        (tree / name).symlink_to(outside)
+        return steps
+
+    monkeypatch.setattr(commit, "prepare", swap)
+    with pytest.raises(KitError):
+        commit_to_tree(PLAN, tree)
+    assert [path.name for path in outside.iterdir()] == ["a.py"]
+    assert (outside / "a.py").read_bytes() == b"theirs\n"
+    (tree / name).unlink()
+    if (tmp_path / "aside").exists():
+        (tmp_path / "aside").rename(tree / name)
+    recover(tree)
+    assert (tree / "pkg/a.py").read_bytes() == b"a = 1\n"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,14 +13,15 @@ from typing import Literal
 from patchkit.bytecode import stale_bytecode
 from patchkit.commit import commit_to_tree
 from patchkit.diff_model import Patch
-from patchkit.errors import UsageError
+from patchkit.errors import EnvironmentProblem, UsageError
 from patchkit.findings import Finding, has_errors
 from patchkit.git_engine import GitMissing, apply_with_git
-from patchkit.journal import recover
 from patchkit.parse import read_patch
 from patchkit.plan import make_plan, make_revert_plan
-from patchkit.plan_types import Plan, Policy
+from patchkit.plan_types import Plan, PlannedFile, Policy
 from patchkit.python_checks import check_python
+from patchkit.recovery import recover
+from patchkit.series_state import touched_paths
 from patchkit.text_checks import check_text
 from patchkit.tree_source import TreeSource
 from patchkit.wheel_record import plan_record
@@ -59,6 +62,10 @@ class Outcome:
     standing: tuple[str, ...] = ()
     digest: str | None = None
     removed: tuple[str, ...] = ()
+    # Files written with the patches' own: a wheel's RECORD.
+    beside: tuple[PlannedFile, ...] = ()
+    # Status: how many of the patches that touch a path are there, and of how many.
+    paths: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass
@@ -76,15 +83,15 @@ def run(request: Request) -> Outcome:
     Raises KitError for what is no judgement on the patches; a refusal is an outcome.
     """
     notes: list[str] = []
+    _check_root(request.root)
     # Even a check begins by undoing a broken-off write, or it would judge its ruins.
-    if request.root.is_dir() and (found := recover(request.root)):
-        notes.append(
-            f"an interrupted run was undone first: {found.restored} files put back"
-        )
+    if found := recover(request.root):
+        notes.append(str(found))
     source = TreeSource(request.root)
     given = _read(request)
     if request.version is not None:
         _check_is_vllm(request.root)
+        notes += _version_note(request.root, request.version)
     if has_errors(given.findings):
         return _refused(given, given.findings, notes)
     if request.action == "revert":
@@ -101,7 +108,6 @@ def _apply(
     if request.action == "status":
         return _status(given, plan, findings, notes)
     if plan.state == "refused":
-        notes += _version_note(request)
         return _refused(given, findings, notes)
     outcome = Outcome(
         "already", plan, given.policy, given.names, findings, notes, digest=given.digest
@@ -119,7 +125,7 @@ def _apply(
     _ask_git(given.patches, plan, notes, reverse=False)
     outcome.state = "fits"
     if request.action == "apply":
-        outcome.removed = _commit(plan, request.root)
+        _commit(outcome, request.root, revert=False)
         outcome.state = "applied"
     return outcome
 
@@ -170,7 +176,7 @@ def _revert(
     )
     if plan.state == "apply":
         _ask_git(given.patches, plan, notes, reverse=True)
-        outcome.removed = _commit(plan, request.root)
+        _commit(outcome, request.root, revert=True)
         outcome.state = "reverted"
     return outcome
 
@@ -186,9 +192,14 @@ def _status(
         state, standing = "already", given.names
     elif plan.skipped:
         state, standing = "partly", plan.skipped
-    return Outcome(
+    outcome = Outcome(
         state, plan, given.policy, given.names, findings, notes, standing, given.digest
     )
+    for patch in given.patches:
+        for path in touched_paths([patch]):
+            there, total = outcome.paths.get(path, (0, 0))
+            outcome.paths[path] = (there + (patch.name in standing), total + 1)
+    return outcome
 
 
 def _refused(given: _Input, findings: list[Finding], notes: list[str]) -> Outcome:
@@ -212,19 +223,39 @@ def _ask_git(
         notes.append("no git here: its second opinion was left out")
 
 
-def _commit(plan: Plan, root: Path) -> tuple[str, ...]:
-    changes = plan.changes
-    record = plan_record(changes, root)
-    whole = replace(plan, files=(*plan.files, *record))
-    stale = stale_bytecode(changes, root)
-    return commit_to_tree(whole, root, stale=stale).removed
+def _commit(outcome: Outcome, root: Path, *, revert: bool) -> None:
+    plan = outcome.plan
+    record = plan_record(plan.changes, root, revert=revert)
+    whole = replace(plan, files=(*plan.files, *record.files))
+    stale = stale_bytecode(plan.changes, root)
+    done = commit_to_tree(whole, root, stale=stale, remember=not revert)
+    outcome.removed = done.removed
+    outcome.beside = record.files
+    outcome.notes += record.notes
+
+
+def _check_root(root: Path) -> None:
+    try:
+        mode = root.stat().st_mode
+    except PermissionError as error:
+        raise EnvironmentProblem(
+            f"{root}: {error.strerror}", hint="run as the user who owns the tree"
+        ) from None
+    except OSError:
+        mode = 0
+    if not stat.S_ISDIR(mode):
+        raise UsageError(
+            f"{root}: no such folder" if not mode else f"{root} is no folder",
+            hint="give the folder that a/ and b/ of the diff stand for",
+        )
 
 
 def _check_is_vllm(root: Path) -> None:
     """A root that is no vLLM tree is a mistyped path, not drift."""
-    if (root / "vllm" / "__init__.py").is_file():
+    # os.path: pathlib raises where a folder may not be searched.
+    if os.path.isfile(root / "vllm" / "__init__.py"):  # noqa: PTH113
         return
-    if root.name == "vllm" and (root / "__init__.py").is_file():
+    if root.name == "vllm" and os.path.isfile(root / "__init__.py"):  # noqa: PTH113
         raise UsageError(
             f"{root} is the package itself",
             hint=f"give its parent: --root {root.parent}",
@@ -241,26 +272,27 @@ def tree_version(root: Path) -> str | None:
     Looked for in an installed distribution's folder name, then in an sdist's
     PKG-INFO, then in ``vllm/_version.py``.
     """
-    for folder in sorted(root.glob("vllm*.dist-info")):
+    for folder in sorted(root.glob("vllm-*.dist-info")):
         return folder.name.removesuffix(".dist-info").rpartition("-")[2]
     for file, pattern in (
         (root / "PKG-INFO", r"^Version: (\S+)$"),
         (root / "vllm" / "_version.py", r"^__version__ = .*['\"]([^'\"]+)['\"]"),
     ):
-        if file.is_file():
-            match = re.search(pattern, file.read_text(errors="replace"), re.MULTILINE)
-            if match:
-                return match[1]
+        try:
+            text = file.read_text(errors="replace")
+        except OSError:
+            continue
+        if match := re.search(pattern, text, re.MULTILINE):
+            return match[1]
     return None
 
 
-def _version_note(request: Request) -> list[str]:
-    if request.version is None:
-        return []
+def _version_note(root: Path, version: str) -> list[str]:
+    """The blob ids decide; a version that differs explains what they say."""
     from patchkit.releases import load_releases
 
-    release = load_releases().find(request.version)
-    found = tree_version(request.root)
+    release = load_releases().find(version)
+    found = tree_version(root)
     if found is None or found.partition("+")[0] in release.versions:
         return []
     return [

@@ -7,6 +7,7 @@ source again. A time stamp is harmless unless it happens to equal the new file's
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import time
@@ -23,13 +24,17 @@ _CHECKED = 2
 def stale_bytecode(files: Iterable[PlannedFile], root: Path) -> tuple[str, ...]:
     """Paths of ``.pyc`` files that must go when ``files`` change, sorted.
 
-    Those of removed files go as well: a sourceless import would find them.
+    Those of removed files go as well: a sourceless import would find them. So do
+    those that an earlier module of a created file's name left. A revert finds the
+    patched files' ones in the same way; none is brought back, Python makes them anew.
     """
     stale: list[str] = []
     now = int(time.time())
     for file in files:
-        if not file.path.endswith(".py") or file.before is None:
+        if not file.path.endswith(".py"):
             continue
+        if file.before and file.after and file.before.data == file.after.data:
+            continue  # its mode alone changes
         size = None if file.after is None else len(file.after.data)
         for path in _cached(root, file.path):
             header = _read_header(root / path)
@@ -59,13 +64,14 @@ def _cached(root: Path, path: str) -> list[str]:
     found = []
     # A link is left alone: what it points to is not part of this tree.
     if cache.is_dir() and not cache.is_symlink():
-        found = [
-            entry.path
-            for entry in os.scandir(cache)
-            if entry.name.startswith(f"{stem}.")
-            and entry.name.endswith(".pyc")
-            and entry.is_file(follow_symlinks=False)
-        ]
+        with contextlib.suppress(PermissionError), os.scandir(cache) as entries:
+            found = [
+                entry.path
+                for entry in entries
+                if entry.name.startswith(f"{stem}.")
+                and entry.name.endswith(".pyc")
+                and entry.is_file(follow_symlinks=False)
+            ]
     legacy = root / folder / f"{stem}.pyc"
     if legacy.is_file() and not legacy.is_symlink():
         found.append(str(legacy))
@@ -73,8 +79,11 @@ def _cached(root: Path, path: str) -> list[str]:
 
 
 def _read_header(path: Path) -> tuple[bytes, int, int, int] | None:
-    with path.open("rb") as file:
-        raw = file.read(_HEADER.size)
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_HEADER.size)
+    except OSError:
+        return None  # who may read it may be running it
     if len(raw) < _HEADER.size:
         return None
     magic, flags, first, second = _HEADER.unpack(raw)

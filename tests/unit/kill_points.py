@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 # Every function through which the kit changes a file system.
 CALLS = (
-    *("link", "rename", "unlink", "mkdir", "rmdir", "open"),
+    *("link", "rename", "unlink", "mkdir", "rmdir", "open", "fdopen"),
     *("fchmod", "fchown", "fsync", "utime", "setxattr"),
 )
 PASSED = 0

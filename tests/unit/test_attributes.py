@@ -23,6 +23,9 @@ def there_and_back(root: Path, *files: PlannedFile) -> bool:
     commit_to_tree(Plan("apply", files), root)
     kept = (root / PATH).exists()
     assert recover(root) is None  # it is no leftover
+    if kept:
+        # Others must be able to see that no journal is there.
+        assert (root / FOLDER).stat().st_mode & 0o777 == 0o755
     assert (root / PATH).exists() == kept
     back = tuple(PlannedFile(file.path, file.after, file.before) for file in files)
     commit_to_tree(Plan("apply", back), root, remember=False)
@@ -55,6 +58,16 @@ def test_folders_that_went_come_back(tmp_path: Path) -> None:
     before = snapshot(tmp_path)
     assert there_and_back(tmp_path, PlannedFile("d/e/f", FileState(b"f"), None))
     assert snapshot(tmp_path) == before
+
+
+def test_a_revert_keeps_nothing(tmp_path: Path) -> None:
+    """A created file whose mode the user changed is gone for good."""
+    new = FileState(b"f")
+    commit_to_tree(Plan("apply", (PlannedFile("f", None, new),)), tmp_path)
+    (tmp_path / "f").chmod(0o600)
+    back = Plan("apply", (PlannedFile("f", new, None),))
+    commit_to_tree(back, tmp_path, remember=False)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_set_id_bits_are_not_believed(tmp_path: Path) -> None:

@@ -378,6 +378,25 @@ def test_an_undo_that_fails_is_told(tree: Path, monkeypatch) -> None:
     assert snapshot(tree) == before
 
 
+def test_a_signal_does_not_stop_an_undo(tree: Path, monkeypatch) -> None:
+    """A full disk first, then Ctrl-C while the tree is put back."""
+    before = snapshot(tree)
+
+    def full(*_args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def put_back(*args):
+        os.kill(os.getpid(), signal.SIGINT)
+        return real(*args)
+
+    real = commit.put_back
+    monkeypatch.setattr(commit, "sync_folder", full)
+    monkeypatch.setattr(commit, "put_back", put_back)
+    with pytest.raises(EnvironmentProblem, match="the disk is full"):
+        commit_to_tree(PLAN, tree)
+    assert snapshot(tree) == before
+
+
 def test_an_acl_does_not_swallow_a_mode(tree: Path, need) -> None:
     acl = struct.pack("<I", 2) + b"".join(
         struct.pack("<HHI", *entry)

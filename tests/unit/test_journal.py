@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kill_points import run_until
+from small_disk import small_disk
 from test_commit import PLAN, make_tree, snapshot, write_all
 
 from patchkit import commit, journal
@@ -90,6 +91,49 @@ def test_killed_while_undoing(tmp_path: Path) -> None:
             if not killed:
                 break
             calls += 1
+
+
+def clear(root: Path) -> None:
+    """Remove what lies below ``root``, and leave mount points standing."""
+    for path in sorted(root.rglob("*"), reverse=True):
+        if path.is_dir() and not path.is_symlink():
+            if not path.is_mount():
+                path.rmdir()
+        else:
+            path.unlink()
+
+
+def test_killed_with_a_mount_inside_the_tree(tmp_path: Path, need) -> None:
+    """Nothing can be linked or moved between the two: copies, at every step whole."""
+    root = tmp_path / "tree"
+    with (
+        small_disk(root / "pkg", 256, need),
+        small_disk(root / "pkg/__pycache__", 256, need),
+    ):
+
+        def start() -> None:
+            clear(root)
+            make_tree(root)
+            (root / "pkg/a.py.part").write_bytes(b"theirs, whatever it is called")
+
+        start()
+        before = snapshot(root)
+        killed, steps = run_until(0, lambda: write_all(root))
+        assert not killed
+        after = snapshot(root)
+        assert after["pkg/a.py"][3] == b"a = 2\n"
+        undone = 0
+        for limit in range(1, steps + 1):
+            start()
+            run_until(limit, lambda: write_all(root))
+            # The recovery is killed in its turn, once.
+            run_until(1 + limit % 23, lambda: recover(root))
+            recover(root)
+            left = snapshot(root)
+            assert left in (before, after), f"killed at step {limit} of {steps}"
+            undone += left == before
+        assert undone > 60
+        clear(root)
 
 
 FILES = ["a", "d/b", "d/e/c", "f"]

@@ -54,9 +54,11 @@ def move_away(parent: int, name: str, folder: int, saved: str) -> None:
         os.unlink(name, dir_fd=parent)
 
 
-def _copy(parent: int, name: str, folder: int, copy: str) -> None:
-    """Under another name first: a copy that was broken off is no original."""
-    part = f"{copy}.part"
+def _copy(parent: int, name: str, folder: int, copy: str, *, part: str = "") -> None:
+    """Under the name ``part`` first: a copy that was broken off is no original."""
+    part = part or f"{copy}.part"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(part, dir_fd=folder)
     source = os.open(name, _READ, dir_fd=parent)
     with os.fdopen(source, "rb") as file:
         info = os.fstat(file.fileno())
@@ -164,8 +166,18 @@ def _put_back_one(parent: int, name: str, folder: int, step: Step) -> bool:
         # Untouched: renaming over it would only put another inode there.
         os.unlink(step.saved, dir_fd=folder)
         return False
-    os.rename(step.saved, name, src_dir_fd=folder, dst_dir_fd=parent)
+    _move_back(parent, name, folder, step.saved)
     return True
+
+
+def _move_back(parent: int, name: str, folder: int, saved: str) -> None:
+    try:
+        os.rename(saved, name, src_dir_fd=folder, dst_dir_fd=parent)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        # A mount inside the tree. What was saved goes with the journal's folder.
+        _copy(folder, saved, parent, name, part=f".{saved}.vllm-patchkit")
 
 
 def _is_original(parent: int, name: str, folder: int, saved: str) -> bool:

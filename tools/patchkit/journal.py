@@ -185,7 +185,13 @@ def begin(folder: int, root_path: Path) -> None:
             hint="type the same command again: it first puts the tree right",
         )
     for name in names - {LOCK, ATTRIBUTES}:
-        os.unlink(name, dir_fd=folder)
+        try:
+            os.unlink(name, dir_fd=folder)
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"{root_path / FOLDER / name} is none of ours: {error.strerror}",
+                hint=f"remove {root_path / FOLDER}, which is this kit's own folder",
+            ) from None
 
 
 def read_journal(folder: int, name: str = JOURNAL) -> Journal:

@@ -35,10 +35,15 @@ venv: $(VENV)/.stamp
 verify: venv
 	@$(RUN) tools/verify_hunks.py $(if $(VERSION),$(release),--all) $(ARGS)
 
-## tree VERSION=0.25: a patched source tree in build/
+## tree VERSION=0.25: a git work tree in build/: the pinned source, one commit a patch
 tree: venv
 	$(need-version)
 	@$(RUN) tools/tree.py $(release) $(if $(OUT),--out "$(OUT)") $(ARGS)
+
+## refresh VERSION=0.25: the work tree's commits, back into patch files and series
+refresh: venv
+	$(need-version)
+	@$(RUN) tools/refresh.py $(release) $(if $(OUT),--tree "$(OUT)") $(ARGS)
 
 ## engine: make sure a container engine answers (installs docker.io on Debian as root)
 engine: venv
@@ -93,4 +98,4 @@ image smoke test: | engine
 endif
 
 
-.PHONY: help venv verify tree engine image smoke vendor pins test coverage lint lock clean
+.PHONY: help venv verify tree refresh engine image smoke vendor pins test coverage lint lock clean

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make a patched source tree of a release, in build/."""
+"""Make a release's work tree in build/: the pinned source, then one commit a patch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 
 from patchkit.command_line import run as run_main
 from patchkit.errors import EXIT_OK
-from patchkit.releases import PROJECT, load_releases
+from patchkit.releases import Release, load_releases
 from patchkit.source_tree import make_tree
+from patchkit.work_tree import default_target, make_work_tree
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,7 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--out", type=Path, metavar="DIR", help="default: build/vllm-VERSION-FLAVOUR"
     )
     parser.add_argument(
-        "--unpatched", action="store_true", help="the pinned source as it is"
+        "--unpatched",
+        action="store_true",
+        help="the pinned source as it is, without git",
     )
     parser.add_argument(
         "--offline", action="store_true", help="use the cache alone, download nothing"
@@ -37,22 +40,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     release, version = load_releases().find_version(options.version)
     kind = "unpatched" if options.unpatched else options.flavour
-    target = options.out or PROJECT / "build" / f"vllm-{version}-{kind}"
-    result = make_tree(
-        release,
-        target,
-        version=version,
-        flavour=options.flavour,
-        offline=options.offline,
-        patched=not options.unpatched,
-    )
+    target = options.out or default_target(version, kind)
+    entry: dict[str, object]
+    if options.unpatched:
+        entry = _make_plain(release, target, version, options.offline)
+    else:
+        tree = make_work_tree(
+            release,
+            target,
+            version=version,
+            flavour=options.flavour,
+            offline=options.offline,
+        )
+        entry = {
+            "path": str(tree.path),
+            "version": version,
+            "patches": len(tree.record.patches),
+            "pinned": tree.record.base,
+            "head": tree.record.head,
+            "made": tree.made,
+        }
     if options.format == "json":
-        entry = {**vars(result), "path": str(result.path)}
         print(json.dumps(entry, indent=2))
     else:
-        what = "made" if result.made else "is there already"
-        print(f"{result.path}: vLLM {result.version}, {result.patches} patches; {what}")
+        what = "made" if entry["made"] else "is there already"
+        print(f"{target}: vLLM {version}, {entry['patches']} patches; {what}")
     return EXIT_OK
+
+
+def _make_plain(
+    release: Release, target: Path, version: str, offline: bool
+) -> dict[str, object]:
+    result = make_tree(release, target, version=version, offline=offline, patched=False)
+    return {**vars(result), "path": str(result.path)}
 
 
 if __name__ == "__main__":

@@ -10,6 +10,10 @@ FLAVOUR ?= capture
 BASE ?=
 TAG ?=
 OUT ?=
+# Two releases, or a release and a tree: make drift FROM=0.25 TO=0.26, make port likewise.
+FROM ?=
+TO ?=
+TREE ?=
 # Further arguments for the tool behind a target, e.g. ARGS="--format json".
 ARGS ?=
 # Tests: make test TESTS=tests/unit; PATCHKIT_REQUIRE_ALL=1 turns each skip into a failure.
@@ -44,6 +48,18 @@ tree: venv
 refresh: venv
 	$(need-version)
 	@$(RUN) tools/refresh.py $(release) $(if $(OUT),--tree "$(OUT)") $(ARGS)
+
+## drift FROM=0.25 TO=0.26: how each hunk fits another release (TREE=DIR: any tree)
+drift: venv
+	@[ -n "$(FROM)" ] && [ -n "$(TO)$(TREE)" ] || { \
+		echo "make: from which release to which? make drift FROM=0.25 TO=0.26" >&2; exit 2; }
+	@$(RUN) tools/drift.py --from "$(FROM)" --flavour "$(FLAVOUR)" \
+		$(if $(TREE),--tree "$(TREE)",--to "$(TO)") $(ARGS)
+
+## drift-map: a picture of how the newest patches (FROM=0.25: those) fit every release
+drift-map: venv
+	@$(RUN) tools/drift_map.py $(if $(FROM),--from "$(FROM)") --flavour "$(FLAVOUR)" \
+		$(if $(TO),--to $(TO)) $(if $(OUT),--out "$(OUT)") $(ARGS)
 
 ## engine: make sure a container engine answers (installs docker.io on Debian as root)
 engine: venv
@@ -98,4 +114,4 @@ image smoke test: | engine
 endif
 
 
-.PHONY: help venv verify tree refresh engine image smoke vendor pins test coverage lint lock clean
+.PHONY: help venv verify tree refresh drift drift-map engine image smoke vendor pins test coverage lint lock clean

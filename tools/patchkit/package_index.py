@@ -32,6 +32,15 @@ class _Wanted:
     sha256: str
 
 
+@dataclass(frozen=True)
+class IndexedFile:
+    """A file that an index lists; ``sha256`` is "" where it lists none."""
+
+    file: str
+    sha256: str
+    withdrawn: bool
+
+
 class _Miss(Exception):
     """One place did not give the file; the next one is asked."""
 
@@ -82,6 +91,34 @@ class PackageIndex:
             f"{file} could not be fetched: {'; '.join(map(str, misses))}",
             hint=misses[0].hint,
         )
+
+    def list_files(self, project: str) -> list[IndexedFile]:
+        """The project's files on the first index that has the project.
+
+        Raises EnvironmentProblem with each index's reason when none has it.
+        """
+        misses: list[_Miss] = []
+        with self._session() as session:
+            for url in self._settings.urls:
+                try:
+                    page = self._page(session, url, project)
+                except _Miss as miss:
+                    misses.append(miss)
+                    continue
+                if page is None:
+                    misses.append(_Miss(f"{shown_url(url)} lacks it", _ABSENT))
+                    continue
+                return [
+                    IndexedFile(
+                        package.filename,
+                        (package.digests or {}).get("sha256", ""),
+                        bool(package.is_yanked),
+                    )
+                    for package in page.packages
+                ]
+        said = "; ".join(map(str, misses)) or "pip's settings forbid every index"
+        hint = misses[0].hint if misses else "unset PIP_NO_INDEX"
+        raise EnvironmentProblem(f"no index lists {project}: {said}", hint=hint)
 
     def _fetch_from(
         self, session: requests.Session, url: str, wanted: _Wanted, target: Path

@@ -92,10 +92,11 @@ def make_work_tree(
 ) -> WorkTree:
     """Make the work tree at ``target``, or find it there.
 
-    ``new_series``: a release without a series file has an empty series. A tree that has no work of its own and whose patch files changed since is made
-    anew. Raises Refused when ``target`` is anything else, when it holds work that the
-    patch files lack, or when the series does not fit; EnvironmentProblem without
-    source, git or disk.
+    A tree that has no work of its own and whose patch files changed since is made
+    anew. With ``new_series`` a release without a series file has an empty series.
+    Raises Refused when ``target`` is anything else, when it holds work that the patch
+    files lack, or when the series does not fit; EnvironmentProblem without source,
+    git or disk.
     """
     wanted = series_record(release, version or release.versions[0], flavour)
     if os.path.lexists(target):

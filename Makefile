@@ -61,6 +61,13 @@ drift-map: venv
 	@$(RUN) tools/drift_map.py $(if $(FROM),--from "$(FROM)") --flavour "$(FLAVOUR)" \
 		$(if $(TO),--to $(TO)) $(if $(OUT),--out "$(OUT)") $(ARGS)
 
+## port FROM=0.25 TO=0.26: carry a series to another release; again, to go on
+port: venv
+	@[ -n "$(FROM)" ] && [ -n "$(TO)" ] || { \
+		echo "make: from which release to which? make port FROM=0.25 TO=0.26" >&2; exit 2; }
+	@$(RUN) tools/port.py --from "$(FROM)" --to "$(TO)" --flavour "$(FLAVOUR)" \
+		$(if $(OUT),--tree "$(OUT)") $(ARGS)
+
 ## engine: make sure a container engine answers (installs docker.io on Debian as root)
 engine: venv
 	@$(RUN) tools/engine.py $(ARGS)
@@ -114,4 +121,4 @@ image smoke test: | engine
 endif
 
 
-.PHONY: help venv verify tree refresh drift drift-map engine image smoke vendor pins test coverage lint lock clean
+.PHONY: help venv verify tree refresh drift drift-map port engine image smoke vendor pins test coverage lint lock clean

@@ -24,6 +24,7 @@ COLOURS: dict[FitKind, str] = {
 CELL_WIDTH, CELL_HEIGHT = 84, 40
 _HEAD, _PAD, _LEGEND_ROW = 74, 16, 22
 _CHARACTER = 7.3  # px, of the 13 px sans-serif used for names
+_Box = tuple[float, float, float, float]  # left, top, width, height, in px
 _FONT = "font-family:Helvetica,Arial,'DejaVu Sans',sans-serif"
 
 
@@ -42,7 +43,7 @@ def drift_svg(title: str, columns: Sequence[Column]) -> str:
     left = round(_PAD * 2 + max(longest, 12) * _CHARACTER)
     width = max(left + len(columns) * CELL_WIDTH + _PAD, 560)
     bottom = _HEAD + len(patches) * CELL_HEIGHT
-    height = bottom + _PAD * 3 + len(FIT_KINDS) * _LEGEND_ROW
+    height = bottom + _PAD * 2 + (len(FIT_KINDS) + 2) * _LEGEND_ROW
     svg = ET.Element(
         "svg",
         xmlns="http://www.w3.org/2000/svg",
@@ -52,7 +53,7 @@ def drift_svg(title: str, columns: Sequence[Column]) -> str:
         style=_FONT,
     )
     ET.SubElement(svg, "title").text = title
-    _rect(svg, 0, 0, width, height, "#ffffff")
+    _rect(svg, (0, 0, width, height), "#ffffff")
     _text(svg, _PAD, 28, title, size=16, weight="bold")
     for x, column in enumerate(columns):
         centre = left + x * CELL_WIDTH + CELL_WIDTH / 2
@@ -76,7 +77,8 @@ def _cell(
     told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     hover = f"{stem_of(fit.name)} on {column.release}: {told}"
     ET.SubElement(group, "title").text = hover
-    _rect(group, left + 1, top + 1, CELL_WIDTH - 2, CELL_HEIGHT - 2, COLOURS[fit.kind])
+    box = (left + 1, top + 1, CELL_WIDTH - 2, CELL_HEIGHT - 2)
+    _rect(group, box, COLOURS[fit.kind])
     centre = left + CELL_WIDTH / 2
     word = "as it is" if fit.as_it_is else fit.kind
     _text(group, centre, top + 18, word, anchor="middle", size=12)
@@ -88,16 +90,18 @@ def _cell(
 def _legend(svg: ET.Element, left: float, top: float) -> None:
     for number, kind in enumerate(FIT_KINDS):
         y = top + number * _LEGEND_ROW
-        _rect(svg, left, y, 16, 16, COLOURS[kind])
+        _rect(svg, (left, y, 16, 16), COLOURS[kind])
         _text(svg, left + 26, y + 13, f"{kind}: {FIT_WORDS[kind]}", size=12)
-    note = "n of m: so many of the patch's hunks; a cell has its worst hunk's colour"
-    _text(svg, left, top + len(FIT_KINDS) * _LEGEND_ROW + 8, note, size=11)
+    notes = (
+        "n of m: so many of the patch's hunks; a cell has the colour of its worst one",
+        "as it is: the very text of the patch serves, its index lines too",
+    )
+    for number, note in enumerate(notes, len(FIT_KINDS)):
+        _text(svg, left, top + number * _LEGEND_ROW + 13, note, size=12)
 
 
-def _rect(
-    parent: ET.Element, x: float, y: float, width: float, height: float, fill: str
-) -> None:
-    sizes = {"x": x, "y": y, "width": width, "height": height}
+def _rect(parent: ET.Element, box: _Box, fill: str) -> None:
+    sizes = dict(zip(("x", "y", "width", "height"), box, strict=True))
     attributes = {key: f"{value:g}" for key, value in sizes.items()}
     ET.SubElement(parent, "rect", {**attributes, "fill": fill})
 

@@ -30,18 +30,23 @@ def slug(subject: str) -> str:
     return out or "patch"
 
 
-def number_names(stems: Sequence[str], before: Sequence[str | None]) -> list[str]:
+def number_names(
+    stems: Sequence[str], before: Sequence[str | None], places: Sequence[int]
+) -> list[str]:
     """File names for the patches of one folder, in order.
 
-    ``before`` has the name that each had, or None. Names are kept while their numbers
-    ascend and new ones fit in between; otherwise every patch is numbered by its
-    place. Stems that stand twice are told apart by a number.
+    ``before`` has the name that each had, or None; ``places`` its place in the whole
+    series, from 1, other releases' texts counted. Names are kept while their numbers
+    ascend and new ones fit in between; otherwise every patch has its place's number.
+    Stems that stand twice are told apart by a number.
     """
     unique = _unique(stems)
-    kept = _keep_numbers(unique, before)
+    kept = _keep_numbers(unique, before, places)
     if kept is not None:
         return kept
-    return [f"{number:04}-{stem}.patch" for number, stem in enumerate(unique, 1)]
+    return [
+        f"{place:04}-{stem}.patch" for place, stem in zip(places, unique, strict=True)
+    ]
 
 
 def _unique(stems: Sequence[str]) -> list[str]:
@@ -55,14 +60,14 @@ def _unique(stems: Sequence[str]) -> list[str]:
 
 
 def _keep_numbers(
-    stems: Sequence[str], before: Sequence[str | None]
+    stems: Sequence[str], before: Sequence[str | None], places: Sequence[int]
 ) -> list[str] | None:
     matches = [_NAME.fullmatch(name) if name else None for name in before]
     numbers = [int(match[1]) if match else None for match in matches]
     last = 0
     out = []
-    for stem, known in zip(stems, numbers, strict=True):
-        number = last + 1 if known is None else known
+    for stem, known, place in zip(stems, numbers, places, strict=True):
+        number = max(last + 1, place) if known is None else known
         if number <= last or number > 9999:
             return None
         out.append(f"{number:04}-{stem}.patch")

@@ -28,7 +28,12 @@ from patchkit.series_file import SERIES_FILES
 from patchkit.shared_texts import follow_references
 from patchkit.source_store import CommitSource
 from patchkit.step import take_step
-from patchkit.tree_commits import outside_package, read_commits, refuse_unfinished
+from patchkit.tree_commits import (
+    TreeCommit,
+    outside_package,
+    read_commits,
+    refuse_unfinished,
+)
 from patchkit.virtual_tree import VirtualTree
 from patchkit.work_tree import (
     TreeRecord,
@@ -39,6 +44,14 @@ from patchkit.work_tree import (
 )
 
 Fate = Literal["kept", "changed", "renamed", "added"]
+
+
+@dataclass(frozen=True)
+class KnownPatch:
+    """What is known of a new commit: its name without number, and its ledger table."""
+
+    stem: str
+    ledger: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -73,11 +86,11 @@ def plan_refresh(
     tree: WorkTree,
     *,
     offline: bool = False,
-    ledger: Callable[[str], Mapping[str, str] | None] = lambda _: None,
+    known: Callable[[TreeCommit], KnownPatch | None] = lambda _: None,
 ) -> Refresh:
     """Work out the files for a tree's commits; nothing is written.
 
-    ``ledger`` gives the ledger table of a new patch by its stem, where it is known.
+    ``known`` gives name and ledger table of a new commit, where they are known.
 
     Raises Refused, with the reason, for a tree that cannot be a series now: dirty, in
     the middle of a rebase, with a merge, with commits that are no patches, or with
@@ -99,7 +112,7 @@ def plan_refresh(
         for other in releases.release.values()
         if other is not release and other.path.is_dir()
     ]
-    drafted = _drafts(record, patches, others, release, ledger)
+    drafted = _drafts(record, patches, others, release, known)
     behind = [
         patch
         for patch in old.patches
@@ -116,6 +129,11 @@ def plan_refresh(
 def write_refresh(refresh: Refresh) -> None:
     """Write a planned refresh, all or nothing, and note it in the work tree."""
     commit_to_tree(refresh.plan, releases_module.PROJECT, remember=False)
+    note_refresh(refresh)
+
+
+def note_refresh(refresh: Refresh) -> None:
+    """Note in the work tree that its commits are in the patch files."""
     tree, record = refresh.tree, refresh.tree.record
     now = series_record(refresh.release, record.version, record.flavour)
     ids = [patch.commit for patch in refresh.patches]
@@ -157,16 +175,18 @@ def _drafts(
     patches: Sequence[CommitPatch],
     others: Sequence[SeriesDraft],
     release: Release,
-    ledger: Callable[[str], Mapping[str, str] | None],
+    known: Callable[[TreeCommit], KnownPatch | None],
 ) -> list[DraftPatch]:
     files = _series_files(record, patches)
     drafts = []
     for name, each in zip(files, patches, strict=True):
         was = each.was
         if was is None:
-            stem = slug(each.commit.subject)
+            told = known(each.commit)
+            stem = told.stem if told else slug(each.commit.subject)
             shared = equal_text(each.data, stem, others)
-            draft = DraftPatch(name, stem, each.data, None, shared, ledger(stem))
+            ledger = told.ledger if told else None
+            draft = DraftPatch(name, stem, each.data, None, shared, ledger)
         else:
             stem, path = stem_of(was.entry), (release.path / was.entry).resolve()
             same = path.read_bytes() == each.data

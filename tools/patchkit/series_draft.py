@@ -14,7 +14,12 @@ from patchkit.patch_names import number_names, stem_of
 from patchkit.plan_types import Plan, PlannedFile
 from patchkit.releases import Release
 from patchkit.series import LEDGER
-from patchkit.series_file import SERIES_FILES, read_series_text
+from patchkit.series_file import SERIES_FILES, SeriesText, read_series_text
+
+_NEW_HEAD = (
+    "# One patch a line, in order; each prefix can be used by itself. ../vX.Y/… is the",
+    "# text of another release, which serves this one as it is.",
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ class SeriesDraft:
             patch.before if patch.before and "/" not in patch.before else None
             for patch in own
         ]
-        given = iter(number_names([patch.stem for patch in own], before))
+        places = [n for n, p in enumerate(self.patches, 1) if p.shared is None]
+        given = iter(number_names([patch.stem for patch in own], before, places))
         names = tuple("" if p.shared is not None else next(given) for p in self.patches)
         object.__setattr__(self, "names", names)
 
@@ -124,6 +130,8 @@ def _plan_draft(
             wanted[folder / patch.before] = None
     for name in {*all_series_files(draft.release), *_files_of(draft)}:
         text = read_series_text(folder / name)
+        if not (folder / name).is_file():
+            text = SeriesText(_NEW_HEAD)
         for line in text.lines:
             if not line.shared:
                 wanted[folder / line.entry] = None

@@ -27,7 +27,7 @@ from patchkit.series_file import SERIES_FILES, read_series_text
 from patchkit.source_store import CommitSource, open_store, source_ref, store_source
 from patchkit.step import take_step
 from patchkit.step_progress import step_progress
-from patchkit.virtual_tree import VirtualTree
+from patchkit.virtual_tree import Entry, VirtualTree
 
 BRANCH = "series"
 PINNED = "refs/tags/pinned"
@@ -254,28 +254,39 @@ def commit_patches(
     not fit exactly.
     """
     image = VirtualTree(CommitSource(git, base, "the pinned source"))
-    git.output("read-tree", base)
     parent, commits = base, []
-    for patch in patches:
-        step = take_step(patch, image, "exact")
-        if not step.fits:
-            _refuse_errors(misfit_findings(step.misfits, image))
-            raise OwnBug(f"{patch.name}: does not fit, and no finding says why")
-        image = step.image
-        for path, entry in step.results.items():
-            if entry is None:
-                git.output("update-index", "--force-remove", "--", path)
-                continue
-            blob = git.text("hash-object", "-w", "--stdin", stdin=entry.state.data)
-            info = f"{entry.state.mode:o},{blob},{path}"
-            git.output("update-index", "--add", "--cacheinfo", info)
-        tree = git.text("write-tree")
-        parent = git.text(
-            "commit-tree", tree, "-p", parent, "-F", "-",
-            stdin=message_of(patch.header), env=KIT_IDENTITY,
-        )  # fmt: skip
-        commits.append(parent)
+    index = git.folder / ".git" / "patchkit-index"
+    env = {"GIT_INDEX_FILE": str(index.resolve())}
+    try:
+        git.output("read-tree", base, env=env)
+        for patch in patches:
+            step = take_step(patch, image, "exact")
+            if not step.fits:
+                _refuse_errors(misfit_findings(step.misfits, image))
+                raise OwnBug(f"{patch.name}: does not fit, and no finding says why")
+            image = step.image
+            tree = _write_tree(git, step.results, env)
+            parent = git.text(
+                "commit-tree", tree, "-p", parent, "-F", "-",
+                stdin=message_of(patch.header), env=KIT_IDENTITY,
+            )  # fmt: skip
+            commits.append(parent)
+    finally:
+        index.unlink(missing_ok=True)
     return tuple(commits)
+
+
+def _write_tree(
+    git: CleanGit, results: Mapping[str, Entry | None], env: Mapping[str, str]
+) -> str:
+    for path, entry in results.items():
+        if entry is None:
+            git.output("update-index", "--force-remove", "--", path, env=env)
+            continue
+        blob = git.text("hash-object", "-w", "--stdin", stdin=entry.state.data)
+        info = f"{entry.state.mode:o},{blob},{path}"
+        git.output("update-index", "--add", "--cacheinfo", info, env=env)
+    return git.text("write-tree", env=env)
 
 
 def _swap(tree: Path, target: Path, old: Path) -> None:

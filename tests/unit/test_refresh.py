@@ -249,7 +249,8 @@ def test_inserted_in_the_middle_numbers_by_place(kit: Kit) -> None:
 def test_comments_of_the_series_go_with_their_patch(kit: Kit) -> None:
     file = kit.release.path / "series"
     file.write_text(
-        "# Head.\n0001-one.patch\n\n# About two.\n0002-two-words-more.patch  # here\n0003-three.patch\n"
+        "# Head.\n0001-one.patch\n\n# About two.\n"
+        "0002-two-words-more.patch  # here\n0003-three.patch\n"
     )
     tree = kit.tree
     subprocess.run(["rm", "-rf", str(tree)], check=True)
@@ -262,7 +263,8 @@ def test_comments_of_the_series_go_with_their_patch(kit: Kit) -> None:
     rebase(tree, [f"pick {x}" for x in (second, first, third)])
     kit.refresh()
     assert file.read_text() == (
-        "# Head.\n\n# About two.\n0001-two-words-more.patch  # here\n0002-one.patch\n0003-three.patch\n"
+        "# Head.\n\n# About two.\n0001-two-words-more.patch  # here\n"
+        "0002-one.patch\n0003-three.patch\n"
     )
 
 
@@ -351,7 +353,6 @@ def test_commits_that_are_no_patches(
 
 
 def test_in_the_middle_of_a_rebase(kit: Kit) -> None:
-    first, second, third = kit.commits()
     editor = kit.tree.parent / "stop.sh"
     editor.write_text('sed -i "1s/^pick/edit/" "$1"\n')
     run_git(

@@ -78,7 +78,7 @@ class Maintainer:
         path = files[number % len(files)]
         commit(self.tree, f"Remove {self.count}", {path: None})
 
-    def mode(self, number: int) -> None:
+    def mode(self, _number: int) -> None:
         file = self.tree / "vllm" / "run.sh"
         file.chmod(file.stat().st_mode ^ 0o111)
         commit(self.tree, f"Mode {self.count}", {})

@@ -56,19 +56,22 @@ def fit_hunk(merger: ThreeWay, hunk: Hunk, base: bytes, ours: bytes) -> Placed:
         return Placed("exact")
     merged = merger.merge(base, ours, with_hunks(base, [hunk]))
     if not merged.clean:
-        if len(spots) == 1:
-            return _at(spots[0] - begin)
         return Placed("conflict")
     if merged.data == ours:
         return Placed("upstream")
     for spot in spots:
-        if _replaced(lines, spot, hunk) == merged.data:
-            return _at(spot - begin)
+        if _anchored(lines, spot, hunk) and _replaced(lines, spot, hunk) == merged.data:
+            offset = spot - begin
+            return Placed("moved", offset) if offset else Placed("exact")
     return Placed("merged")
 
 
-def _at(offset: int) -> Placed:
-    return Placed("moved", offset) if offset else Placed("exact")
+def _anchored(lines: Sequence[bytes], spot: int, hunk: Hunk) -> bool:
+    """Whether a hunk that begins or ends its file does so here too, as git asks."""
+    kinds = [line.kind for line in hunk.lines]
+    if hunk.old_start <= 1 and spot:
+        return False
+    return kinds[-1] == " " or spot + len(hunk.old_lines) == len(lines)
 
 
 def with_hunks(base: bytes, hunks: Sequence[Hunk]) -> bytes:

@@ -202,9 +202,11 @@ def _settle_stopped(git: CleanGit, state: PortState) -> None:
     if pick is not None:
         if (git.folder / ".git" / "CHERRY_PICK_HEAD").exists():
             pick.outcome = _conclude(git, pick)
+        elif git.text("rev-parse", "HEAD") != pick.head:
+            # Without conflicts the run was killed once git had done its part.
+            pick.outcome = "resolved" if pick.conflicts else _by_git(pick)
         else:
-            here = git.text("rev-parse", "HEAD")
-            pick.outcome = "resolved" if here != pick.head else "left out"
+            pick.outcome = "left out" if pick.conflicts else "waiting"
         write_state(git.folder, state)
     dirty = git.output("status", "--porcelain", "-z").decode("utf-8", "replace")
     if dirty:
@@ -212,6 +214,11 @@ def _settle_stopped(git: CleanGit, state: PortState) -> None:
             f"{git.folder}: not committed: {dirty.split(chr(0))[0][3:]}",
             hint="commit it or put it away, then the same command again",
         )
+
+
+def _by_git(pick: Pick) -> Outcome:
+    fits: dict[str, Outcome] = {"exact": "exact", "moved": "moved"}
+    return fits.get(pick.fit, "merged")
 
 
 def _conclude(git: CleanGit, pick: Pick) -> Outcome:
@@ -258,8 +265,7 @@ def _try(git: CleanGit, state: PortState, pick: Pick, *, keep_going: bool) -> No
     write_state(git.folder, state)
     answer = git.answer("cherry-pick", pick.commit, env=KIT_IDENTITY)
     if answer.status == 0:
-        fits: dict[str, Outcome] = {"exact": "exact", "moved": "moved"}
-        pick.outcome = fits.get(pick.fit, "merged")
+        pick.outcome = _by_git(pick)
         return
     pick.conflicts = _unmerged(git)
     if not (git.folder / ".git" / "CHERRY_PICK_HEAD").exists():

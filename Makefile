@@ -68,6 +68,10 @@ port: venv
 	@$(RUN) tools/port.py --from "$(FROM)" --to "$(TO)" --flavour "$(FLAVOUR)" \
 		$(if $(OUT),--tree "$(OUT)") $(ARGS)
 
+## new-release: port the releases of the package index that the kit does not have
+new-release: venv
+	@$(RUN) tools/new_release.py $(ARGS)
+
 ## engine: make sure a container engine answers (installs docker.io on Debian as root)
 engine: venv
 	@$(RUN) tools/engine.py $(ARGS)
@@ -121,4 +125,4 @@ image smoke test: | engine
 endif
 
 
-.PHONY: help venv verify tree refresh drift drift-map port engine image smoke vendor pins test coverage lint lock clean
+.PHONY: help venv verify tree refresh drift drift-map port new-release engine image smoke vendor pins test coverage lint lock clean

@@ -49,9 +49,11 @@ def check(
     *files: PlannedFile,
     config: Path | None = None,
     version: tuple[int, int] | None = None,
+    packages: tuple[str, ...] = (),
 ) -> list[Finding]:
+    plan = Plan("apply", files)
     return check_python(
-        Plan("apply", files), feature_version=version, ruff_config=config
+        plan, feature_version=version, ruff_config=config, packages=packages
     )
 
 
@@ -63,6 +65,17 @@ def test_what_was_there_before_is_not_held_against_a_patch(config: Path) -> None
     """`import os` is unused before and after, on another line."""
     after = b"# a comment\n" + OLD
     assert check(planned(after), config=config) == []
+
+
+def test_a_package_of_the_source_is_no_namespace_package(config: Path) -> None:
+    """vLLM 0.30 selects INP; the source has the __init__.py that no patch touches."""
+    text = config.read_text().replace("select = [", 'select = ["INP", ')
+    assert "INP" in text
+    config.write_text(text)
+    new = planned(b"x = 1\n", before=None, path="pkg/sub/new.py")
+    (finding,) = check(new, config=config, packages=("other",))
+    assert "INP001" in finding.message
+    assert check(new, config=config, packages=("pkg", "pkg/sub")) == []
 
 
 def test_a_file_that_does_not_compile(config: Path) -> None:

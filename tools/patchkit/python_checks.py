@@ -12,9 +12,9 @@ import sysconfig
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from patchkit.errors import EnvironmentProblem
@@ -35,12 +35,15 @@ def check_python(
     *,
     feature_version: tuple[int, int] | None,
     ruff_config: Path | None,
+    packages: Collection[str] = (),
 ) -> list[Finding]:
     """Return findings for the ``.py`` files that ``plan`` changes.
 
     ``feature_version`` is the Python the files will run under. ``ruff_config`` is
-    upstream's ``pyproject.toml``; None leaves ruff out. What a file had before the
-    patches is never held against them. Raises EnvironmentProblem without ruff.
+    upstream's ``pyproject.toml``; None leaves ruff out. ``packages`` are folders that
+    have an ``__init__.py`` in the source: without it ruff takes a file for part of a
+    namespace package (INP001, upstream's rule since 0.30). What a file had before
+    the patches is never held against them. Raises EnvironmentProblem without ruff.
     """
     files = [
         file
@@ -53,7 +56,7 @@ def check_python(
         return []
     if ruff_config is None:
         return [found for file in files for found in _compiled(file, feature_version)]
-    with _Ruff(files, ruff_config) as ruff:
+    with _Ruff(files, ruff_config, packages) as ruff:
         # Ruff works in its own process while this one compiles.
         by_path = {file.path: _compiled(file, feature_version) for file in files}
         # Of a file that does not parse ruff would only say so again.
@@ -157,9 +160,12 @@ class _Ruff:
     rules, ``src`` and excludes mean what they mean upstream.
     """
 
-    def __init__(self, files: Sequence[PlannedFile], config: Path) -> None:
+    def __init__(
+        self, files: Sequence[PlannedFile], config: Path, packages: Collection[str]
+    ) -> None:
         self._files = files
         self._config = config
+        self._packages = frozenset(packages)
         self._program = _find_ruff()
         self._unparsable: set[str] = set()
 
@@ -177,6 +183,7 @@ class _Ruff:
                     target = folder / file.path
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_bytes(state.data)
+                    self._mark_packages(folder, file.path)
         first = sorted({file.path.partition("/")[0] for file in self._files})
         names = json.dumps(_first_party(config) + first)
         # Ruff tells first-party imports by looking for the module's file, and
@@ -188,6 +195,12 @@ class _Ruff:
         ]
         self._check = self._start("check", "--output-format", "json", "--exit-zero")
         return self
+
+    def _mark_packages(self, folder: Path, path: str) -> None:
+        for parent in PurePosixPath(path).parents:
+            mark = folder / parent / "__init__.py"
+            if str(parent) in self._packages and not mark.exists():
+                mark.touch()
 
     def __exit__(self, *_: object) -> None:
         if self._check.poll() is None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from patchkit.parse import parse_patch
-from patchkit.releases import Release
+from patchkit.releases import Sdist
 from patchkit.series_draft import DraftPatch, SeriesDraft, own_copy
 from patchkit.source_store import CommitSource, open_store, store_source
 from patchkit.step import take_step
@@ -46,7 +46,7 @@ def follow_references(
         if patches == list(other.patches):
             continue
         changed = [i for i, p in enumerate(patches) if p.data != other.patches[i].data]
-        if changed and not _fits(other.release, patches, offline=offline):
+        if changed and not fits_release(other.release.sdist, patches, offline=offline):
             for number in changed:
                 patches[number] = own_copy(other.patches[number])
                 notes.append(
@@ -60,9 +60,12 @@ def follow_references(
     return drafts
 
 
-def _fits(release: Release, patches: Sequence[DraftPatch], *, offline: bool) -> bool:
+def fits_release(
+    sdists: Sequence[Sdist], patches: Sequence[DraftPatch], *, offline: bool = False
+) -> bool:
+    """Whether a series applies exactly to each of some pinned sources."""
     parsed = [parse_patch(patch.data, patch.stem).patch for patch in patches]
-    for sdist in release.sdist:
+    for sdist in sdists:
         commit = store_source(sdist, offline=offline)
         image = VirtualTree(CommitSource(open_store(), commit, sdist.file))
         for patch in parsed:

@@ -171,11 +171,15 @@ def _judge_prefixes(
                 images.append(None)
             rounds[images.index(None)][file.path] = file
     report.findings += plan.findings
+    packages = {
+        path.removesuffix("/__init__.py") for path in source.find_name("__init__.py")
+    }
     for images_by_path in rounds:
         report.findings += check_python(
             Plan("apply", tuple(images_by_path.values())),
             feature_version=release.feature_version,
             ruff_config=source.ruff_config,
+            packages=packages,
         )
     if plan.state == "apply":
         _ask_git(patches, plan, report)

@@ -33,6 +33,7 @@ class Project:
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder = folder
         self.patch = patch
+        self.listed: list[IndexedSdist] = []
         releases = make_project(folder, patch)
         release = releases.release["1"]
         tree = folder / "build" / "one"

@@ -16,7 +16,7 @@ from patchkit.findings import has_errors
 from patchkit.port import PortResult, port
 from patchkit.port_report import port_rows
 from patchkit.releases import load_releases
-from patchkit.report import render
+from patchkit.report import outcome, render
 from patchkit.verify import verify_releases
 
 EPILOG = """\
@@ -74,7 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_REFUSED
     report = verify_releases([result.state.target], offline=options.offline)
     if options.format == "text":
-        print(render(report.findings, "text", summary={"line": "verified"}))
+        print(
+            render(report.findings, "text", summary={"line": outcome(report.findings)})
+        )
     return EXIT_REFUSED if has_errors(report.findings) else EXIT_OK
 
 

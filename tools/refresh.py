@@ -14,7 +14,8 @@ from patchkit.errors import EXIT_OK, EXIT_REFUSED
 from patchkit.findings import has_errors
 from patchkit.refresh import Refresh, plan_refresh, write_refresh
 from patchkit.releases import load_releases
-from patchkit.report import render
+from patchkit.report import outcome, render
+from patchkit.shared_texts import releases_of_files
 from patchkit.verify import verify_releases
 from patchkit.work_tree import default_target, open_work_tree
 
@@ -60,13 +61,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_REFUSED if refresh.written else EXIT_OK
     write_refresh(refresh)
     _print(refresh, options.format, written=True)
-    touched = {Path(path).parent.as_posix() for path in refresh.written}
-    names = [r.name for r in releases.release.values() if r.directory in touched]
+    names = releases_of_files(releases, refresh.written)
     if not names:
         return EXIT_OK
     report = verify_releases(names, offline=options.offline)
     if options.format == "text":
-        print(render(report.findings, "text", summary={"line": "verified"}))
+        print(
+            render(report.findings, "text", summary={"line": outcome(report.findings)})
+        )
     return EXIT_REFUSED if has_errors(report.findings) else EXIT_OK
 
 

@@ -39,6 +39,14 @@ def render(
     return "\n".join([*lines, str(summary["line"])])
 
 
+def outcome(findings: Sequence[Finding]) -> str:
+    """The last line of a command that verified what it wrote."""
+    count = sum(finding.severity == "error" for finding in findings)
+    if count:
+        return f"written, but not right yet: {count} error{'s' if count > 1 else ''}"
+    return "verified: no errors" if findings else "verified: no findings"
+
+
 def as_json(finding: Finding) -> dict[str, Any]:
     """One finding as JSON: path, line, code, rule, severity, message, hint, detail."""
     return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from patchkit import releases as releases_module
@@ -170,11 +170,6 @@ def _ledger_entries(draft: SeriesDraft) -> list[LedgerEntry]:
             known = read_ledger(origin.parent / LEDGER).get(origin.name)
         out.append(LedgerEntry(draft.names[number], before, known))
     return out
-
-
-def own_copy(patch: DraftPatch) -> DraftPatch:
-    """The patch with a text of its own instead of another release's."""
-    return replace(patch, shared=None)
 
 
 def equal_text(data: bytes, stem: str, drafts: Sequence[SeriesDraft]) -> Path | None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from patchkit import releases as releases_module
 from patchkit.parse import parse_patch
-from patchkit.releases import Sdist
-from patchkit.series_draft import DraftPatch, SeriesDraft, own_copy
+from patchkit.releases import Releases, Sdist
+from patchkit.series_draft import (
+    DraftPatch,
+    SeriesDraft,
+    all_series_files,
+    equal_text,
+    read_draft,
+)
 from patchkit.source_store import CommitSource, open_store, store_source
 from patchkit.step import take_step
 from patchkit.virtual_tree import VirtualTree
@@ -24,15 +31,21 @@ def follow_references(
 ) -> list[SeriesDraft]:
     """Drafts of the releases that share texts of the refreshed one.
 
-    A changed text reaches those that it fits; the others get the old one as theirs.
+    A changed text reaches those that it fits; the others get the old one as theirs,
+    one copy for all of them.
     """
-    old_paths = [old.path_of(number).resolve() for number in range(len(old.patches))]
+    # A text that the refreshed release itself shares stays where it is.
+    old_paths = {
+        old.path_of(number).resolve()
+        for number, patch in enumerate(old.patches)
+        if patch.shared is None
+    }
     moved: dict[Path, tuple[Path, bytes]] = {}
     for number, patch in enumerate(new.patches):
         if patch.shared is None and patch.before is not None:
             was = (old.release.path / patch.before).resolve()
             moved[was] = (new.path_of(number).resolve(), patch.data)
-    drafts = []
+    drafts: list[SeriesDraft] = []
     for other in others:
         patches = list(other.patches)
         for number, patch in enumerate(patches):
@@ -40,7 +53,7 @@ def follow_references(
                 continue
             to = moved.get(patch.shared.resolve())
             if to is None:
-                patches[number] = own_copy(patch)
+                patches[number] = _old_text(patch, drafts)
             else:
                 patches[number] = replace(patch, shared=to[0], data=to[1])
         if patches == list(other.patches):
@@ -48,7 +61,7 @@ def follow_references(
         changed = [i for i, p in enumerate(patches) if p.data != other.patches[i].data]
         if changed and not fits_release(other.release.sdist, patches, offline=offline):
             for number in changed:
-                patches[number] = own_copy(other.patches[number])
+                patches[number] = _old_text(other.patches[number], drafts)
                 notes.append(
                     f"{other.release.name} keeps the old text of "
                     f"{patches[number].stem} as its own: the new one does not fit it"
@@ -58,6 +71,32 @@ def follow_references(
             notes.append(f"{other.release.name} shares the new text of {stems}")
         drafts.append(SeriesDraft(other.release, tuple(patches)))
     return drafts
+
+
+def _old_text(patch: DraftPatch, drafts: Sequence[SeriesDraft]) -> DraftPatch:
+    return replace(patch, shared=equal_text(patch.data, patch.stem, drafts))
+
+
+def releases_of_files(releases: Releases, paths: Collection[str]) -> list[str]:
+    """Names of the releases that one of some files belongs to.
+
+    ``paths`` are relative to the project. A series file and a ledger belong to the
+    release of their folder, a patch to every release that refers to it.
+    """
+    project = releases_module.PROJECT
+    wanted = {(project / path).resolve() for path in paths}
+    names = []
+    for release in releases.release.values():
+        if not release.path.is_dir():
+            continue
+        draft = read_draft(release)
+        files = {
+            draft.path_of(number).resolve() for number in range(len(draft.patches))
+        }
+        files |= {(release.path / name).resolve() for name in all_series_files(release)}
+        if files & wanted:
+            names.append(release.name)
+    return names
 
 
 def fits_release(

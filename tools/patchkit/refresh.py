@@ -162,7 +162,7 @@ def _refuse_edited_files(release: Release, record: TreeRecord) -> None:
             f"edited since the tree was made: {', '.join(edited)}",
             hint="nobody edits a hunk by hand: put the file back (git checkout), or "
             "make a tree of it elsewhere (OUT=…) and cherry-pick; where another "
-            "refresh wrote a shared text, a tree without work of yours can be made anew",
+            "refresh wrote a shared text, a tree without work of yours can be remade",
         )
     if now.sdist != record.sdist:
         raise Refused(

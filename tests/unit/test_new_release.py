@@ -11,7 +11,7 @@ import pytest
 from kit_project import FILES
 from local_index import make_sdist
 from packaging.version import Version
-from test_port import CONFLICT, MOVED, Project
+from port_project import CONFLICT, MOVED, Project
 
 from patchkit.index_versions import IndexedSdist, newest_sdist
 from patchkit.new_release import Arrival, find_missing, take_in

@@ -16,7 +16,7 @@ from kit_project import (
     run_git,
 )
 
-from patchkit.errors import Refused
+from patchkit.errors import Refused, UsageError
 from patchkit.refresh import Refresh, plan_refresh, write_refresh
 from patchkit.releases import PROJECT, Release, Releases, load_releases
 from patchkit.series import load_series
@@ -368,7 +368,7 @@ def test_rewritten_root(kit: Kit) -> None:
 
 
 def test_no_work_tree(kit: Kit, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="there is no work tree"):
+    with pytest.raises(UsageError, match="there is no work tree"):
         open_work_tree(tmp_path / "nowhere")
     (tmp_path / "plain").mkdir()
     with pytest.raises(Refused, match="no work tree of this command"):

@@ -17,7 +17,7 @@ from patchkit.cache import disk_problems, whole_file
 from patchkit.clean_git import KIT_IDENTITY, CleanGit, set_attributes
 from patchkit.diff_model import Patch
 from patchkit.drift import findings as misfit_findings
-from patchkit.errors import OwnBug, Refused
+from patchkit.errors import OwnBug, Refused, UsageError
 from patchkit.findings import Finding, has_errors
 from patchkit.patch_header import message_of
 from patchkit.releases import Release
@@ -137,9 +137,12 @@ def make_work_tree(
 
 
 def open_work_tree(target: Path) -> WorkTree:
-    """The work tree at ``target``; raises Refused when there is none."""
+    """The work tree at ``target``.
+
+    Raises UsageError when nothing is there, Refused for a folder that is no such tree.
+    """
     if not target.is_dir():
-        raise Refused(
+        raise UsageError(
             f"{target}: there is no work tree", hint="make tree VERSION=… makes it"
         )
     return WorkTree(target, read_record(target), made=False)

@@ -110,6 +110,10 @@ lint: venv
 	@$(VENV)/bin/ruff format --check --quiet tools tests dockerfiles
 	@$(VENV)/bin/mypy
 
+## tables: write the tables of README.md that come from the series
+tables: venv
+	@$(RUN) tools/readme_tables.py $(ARGS)
+
 ## lock: write requirements/lock.txt anew from pyproject.toml (needs uv)
 lock:
 	uv pip compile pyproject.toml --group dev --universal --python-version 3.10 \
@@ -125,4 +129,4 @@ image smoke test: | engine
 endif
 
 
-.PHONY: help venv verify tree refresh drift drift-map port new-release engine image smoke vendor pins test coverage lint lock clean
+.PHONY: help venv verify tree refresh drift drift-map port new-release engine image smoke vendor pins test coverage lint tables lock clean

@@ -110,6 +110,13 @@ def verify_releases(
             raise UsageError(f"{release.directory}: no series file")
         for each in [flavour] if flavour else release.flavours:
             _judge_series(release, each, width, offline, report)
+    if not names:
+        from patchkit.text_table import count_texts
+
+        report.notes.append(
+            f"{len(report.releases)} series hold {report.patches} patches, "
+            f"which are {count_texts(releases)} distinct texts"
+        )
     report.seconds = time.perf_counter() - began
     return report
 

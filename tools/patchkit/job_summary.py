@@ -13,9 +13,9 @@ MOST_ROWS = 200  # a page of GitHub's holds 1 MiB; the SARIF file has every find
 
 def job_summary(findings: Sequence[Finding], patches: int) -> str:
     """A heading with the counts, then a row for each finding."""
-    lines = [f"### verify-hunks: {count_line(findings)} in {patches} patches", ""]
+    lines = [f"### verify-hunks: {count_line(findings)} in {patches} patches"]
     if findings:
-        lines += ["| where | rule | what |", "|---|---|---|"]
+        lines += ["", "| where | rule | what |", "|---|---|---|"]
         lines += [_row(finding) for finding in findings[:MOST_ROWS]]
     if len(findings) > MOST_ROWS:
         lines += [

@@ -120,6 +120,8 @@ def test_hostile_names(act, workspace: Path) -> None:
     job = act(workspace, patches="**/*.patch\n-")
     assert job.status == 1, job.stdout + job.stderr
     assert job.outputs["findings"] == str(len(HOSTILE))
+    # Each file was read, the dash as well.
+    assert {found.title for found in job.annotations} == {"W301 trailing-blank"}
     names = {
         unquote_to_bytes(
             result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]

@@ -22,6 +22,7 @@ def test_a_row_a_finding_and_no_structure_of_theirs() -> None:
     assert html.unescape(where) == f"{shown}:7"
     assert rule == "error H103 count-too-small"
     assert html.unescape(what) == f"{shown} (hint: again)"
+    assert "&#65533;" in where, "no page has a surrogate, not even as a reference"
     for sign in "|<>[]`*.@":
         assert sign not in where + what
 

@@ -116,10 +116,14 @@ def test_a_name_that_does_not_print(tmp_path: Path) -> None:
         assert "ff.patch" in said.stdout.lower()
 
 
-def test_standard_input() -> None:
+def test_standard_input(tmp_path: Path) -> None:
     good = SAMPLES / "H103-count-too-small" / "good.diff"
     run("-", status=0, input=good.read_text())
     assert "-:1: F002" in run("-", status=1, input="prose\n").stdout
+    (tmp_path / "-").write_text("prose\n")
+    run("-", status=0, input=good.read_text(), cwd=tmp_path)
+    said = run("./-", status=1, input=good.read_text(), cwd=tmp_path).stdout
+    assert "./-:1: F002" in said
 
 
 def test_files_alone_need_no_git_and_no_network() -> None:

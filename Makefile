@@ -114,10 +114,12 @@ lint: venv
 tables: venv
 	@$(RUN) tools/readme_tables.py $(ARGS)
 
-## lock: write requirements/lock.txt anew from pyproject.toml (needs uv)
+## lock: write requirements/*.txt anew from pyproject.toml (needs uv)
+compile = uv pip compile --universal --python-version 3.10 --generate-hashes --no-header \
+	--no-emit-index-url
 lock:
-	uv pip compile pyproject.toml --group dev --universal --python-version 3.10 \
-		--generate-hashes --no-header --no-emit-index-url -o requirements/lock.txt
+	$(compile) pyproject.toml --group dev -o requirements/lock.txt
+	$(compile) --group verify -c requirements/lock.txt -o requirements/verify.txt
 
 ## clean: remove build/ and the tools' environment; the per-user cache stays
 clean:

@@ -11,19 +11,22 @@ from pathlib import Path
 from patchkit.command_line import run as run_main
 from patchkit.errors import EXIT_OK, EXIT_REFUSED, UsageError
 from patchkit.findings import has_errors
-from patchkit.report import FORMATS, count_line, render
+from patchkit.report import FORMATS, render
 from patchkit.rules import RULES
 from patchkit.text_checks import DEFAULT_WIDTH
 from patchkit.verify import Report, verify_files, verify_releases
 
 EXAMPLES = """\
 examples:
-  tools/verify_hunks.py fix.patch                  its form and its added lines
-  tools/verify_hunks.py fix.patch --tree /src      and every hunk's place in a tree
-  tools/verify_hunks.py --version 0.25             a release against its pinned source
-  tools/verify_hunks.py --all --offline            every release, from the cache alone
-  tools/verify_hunks.py *.patch --format sarif     for code scanning
-  tools/verify_hunks.py --explain H103             what a rule is about
+  %(prog)s fix.patch                  its form and its added lines
+  %(prog)s fix.patch --tree /src      and every hunk's place in a tree
+  %(prog)s --version 0.25             a release against its pinned source
+  %(prog)s --all --offline            every release, from the cache alone
+  %(prog)s *.patch --format sarif     for code scanning
+  %(prog)s --explain H103             what a rule is about
+
+--version and --all judge the releases of the kit that this file is in: an installed
+verify-hunks has none.
 
 exit: 0 no errors (warnings may be); 1 errors; 2 wrong arguments or a machine that
 lacks something; 3 a bug of the kit
@@ -36,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.explain:
         return _explain(options.explain)
     report = _verify(options)
-    print(render(report.findings, options.format, summary=_summary(report)))
+    print(render(report.findings, options.format, summary=report.summary()))
     return EXIT_REFUSED if has_errors(report.findings) else EXIT_OK
 
 
@@ -65,7 +68,6 @@ def _verify(options: argparse.Namespace) -> Report:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="tools/verify_hunks.py",
         description=__doc__,
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -100,28 +102,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _summary(report: Report) -> dict[str, object]:
-    share = 100 * report.git_seconds / report.seconds if report.seconds else 0
-    line = (
-        f"{report.patches} patches, {report.files} files: "
-        f"{count_line(report.findings)}, in {report.seconds:.2f} s"
-    )
-    if report.git_seconds:
-        line += f", of which git {report.git_seconds:.2f} s ({share:.0f} %)"
-    notes = [f"note: {note}" for note in report.notes]
-    sets = [f"{name}: {digest}" for name, digest in report.patch_sets.items()]
-    return {
-        "line": "\n".join([*notes, *sets, line]),
-        "patches": report.patches,
-        "files": report.files,
-        "releases": report.releases,
-        "patch_sets": report.patch_sets,
-        "notes": report.notes,
-        "seconds": round(report.seconds, 3),
-        "git_seconds": round(report.git_seconds, 3),
-    }
-
-
 def _explain(wanted: str) -> int:
     rules = list(RULES.values()) if wanted == "all" else [RULES.get(wanted.upper())]
     for rule in rules:
@@ -133,5 +113,10 @@ def _explain(wanted: str) -> int:
     return EXIT_OK
 
 
+def console() -> int:
+    """The installed command ``verify-hunks``."""
+    return run_main(main)
+
+
 if __name__ == "__main__":
-    sys.exit(run_main(main))
+    sys.exit(console())

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from patchkit.findings import Finding
-from patchkit.report import count_line, render
+from patchkit.report import count_line, render, workflow_error
 
 FINDINGS = [
     Finding(
@@ -74,6 +74,27 @@ def test_sarif() -> None:
         "warning",
         "note",
     ]
+
+
+@pytest.mark.parametrize(
+    ("path", "uri"),
+    [
+        ("p/a b%#?.patch", "p/a%20b%25%23%3F.patch"),
+        ("a:b.patch", "a%3Ab.patch"),
+        ("./caf\u00e9.patch", "caf%C3%A9.patch"),
+        ("\udcff\n.patch", "%FF%0A.patch"),
+        ("back\\slash.patch", "back%5Cslash.patch"),
+    ],
+)
+def test_sarif_names_files_by_uri(path: str, uri: str) -> None:
+    said = json.loads(render([Finding(path, 1, "H103", "m")], "sarif", summary={}))
+    [place] = said["runs"][0]["results"][0]["locations"]
+    assert place["physicalLocation"]["artifactLocation"]["uri"] == uri
+
+
+def test_an_annotation_of_no_file() -> None:
+    said = workflow_error("a:b", "50%\nlost")
+    assert said == "::error title=a%3Ab::50%25%0Alost"
 
 
 @pytest.mark.parametrize(

@@ -107,10 +107,23 @@ def test_output_that_cannot_be_written() -> None:
     assert "the report could not be written: No space left" in full.stderr
 
 
-def test_standard_input() -> None:
+def test_a_name_that_does_not_print(tmp_path: Path) -> None:
+    """One of bytes that are no UTF-8, in a locale that is strict about it."""
+    (tmp_path / "\udcff.patch").write_bytes(b"prose\n")
+    strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict"}
+    for form in ("text", "github", "json", "sarif"):
+        said = run("\udcff.patch", "--format", form, status=1, cwd=tmp_path, env=strict)
+        assert "ff.patch" in said.stdout.lower()
+
+
+def test_standard_input(tmp_path: Path) -> None:
     good = SAMPLES / "H103-count-too-small" / "good.diff"
     run("-", status=0, input=good.read_text())
     assert "-:1: F002" in run("-", status=1, input="prose\n").stdout
+    (tmp_path / "-").write_text("prose\n")
+    run("-", status=0, input=good.read_text(), cwd=tmp_path)
+    said = run("./-", status=1, input=good.read_text(), cwd=tmp_path).stdout
+    assert "./-:1: F002" in said
 
 
 def test_files_alone_need_no_git_and_no_network() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import tempfile
@@ -26,6 +27,9 @@ def run(main: Main, argv: Sequence[str] | None = None) -> int:
     if sys.stdout is None:
         # Closed by the caller (`>&-`): what is printed goes nowhere.
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    elif isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # A file's name may have bytes, and a locale lack letters, that do not print.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = main(argv)
         sys.stdout.flush()

@@ -37,14 +37,14 @@ class ParseResult:
 def read_patch(path: Path, name: str | None = None) -> ParseResult:
     """Read and parse one patch file, ``-`` for standard input.
 
-    ``name`` is what findings call it.
+    ``name`` is what findings call it; as ``./-`` a dash is a file, which no Path tells.
 
     Raises UsageError when it cannot be read as a file, EnvironmentProblem when
     reading fails.
     """
     shown = name if name is not None else str(path)
     try:
-        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        data = sys.stdin.buffer.read() if shown == "-" else path.read_bytes()
     except FileNotFoundError:
         raise UsageError(f"{shown}: no such patch file") from None
     except IsADirectoryError:

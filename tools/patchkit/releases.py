@@ -198,6 +198,11 @@ def load_releases(path: Path | None = None) -> Releases:
     file = path or PROJECT / "releases.toml"
     try:
         data: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        # An installed verify-hunks, which has patch files to judge and no releases.
+        raise UsageError(
+            f"{file}: No such file: releases are those of a checkout of the kit"
+        ) from None
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
     except UnicodeDecodeError:

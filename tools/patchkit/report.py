@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any, Literal
+from urllib.parse import quote
 
 from patchkit.findings import Finding
 from patchkit.rules import RULES
@@ -86,6 +89,11 @@ def count_line(findings: Iterable[Finding]) -> str:
     return ", ".join(parts) or "no findings"
 
 
+def workflow_error(title: str, message: str) -> str:
+    """An annotation of the job as a whole, for what is no finding."""
+    return f"::error title={_escape_property(title)}::{_escape(message)}"
+
+
 def _annotation(finding: Finding) -> str:
     """A GitHub workflow command; its escapes are those of actions/toolkit."""
     message = finding.message
@@ -140,6 +148,11 @@ def _sarif_rule(code: str) -> dict[str, Any]:
     }
 
 
+def _uri(path: str) -> str:
+    """A path as a URI reference: any byte may be in a file's name."""
+    return quote(os.fsencode(PurePath(path).as_posix()))
+
+
 def _sarif_result(finding: Finding, index: int) -> dict[str, Any]:
     text = "\n".join([finding.message, *finding.detail])
     return {
@@ -150,7 +163,7 @@ def _sarif_result(finding: Finding, index: int) -> dict[str, Any]:
         "locations": [
             {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": finding.path.replace("\\", "/")},
+                    "artifactLocation": {"uri": _uri(finding.path)},
                     "region": {"startLine": max(finding.line, 1)},
                 }
             }

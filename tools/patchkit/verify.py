@@ -13,6 +13,7 @@ from patchkit.errors import UsageError
 from patchkit.findings import Finding, has_errors
 from patchkit.parse import read_patch
 from patchkit.plan_types import Plan, PlannedFile
+from patchkit.report import count_line
 from patchkit.text_checks import DEFAULT_WIDTH, check_text
 
 if TYPE_CHECKING:
@@ -32,6 +33,28 @@ class Report:
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     git_seconds: float = 0.0
+
+    def summary(self) -> dict[str, object]:
+        """What ``report.render`` takes beside the findings."""
+        share = 100 * self.git_seconds / self.seconds if self.seconds else 0
+        line = (
+            f"{self.patches} patches, {self.files} files: "
+            f"{count_line(self.findings)}, in {self.seconds:.2f} s"
+        )
+        if self.git_seconds:
+            line += f", of which git {self.git_seconds:.2f} s ({share:.0f} %)"
+        notes = [f"note: {note}" for note in self.notes]
+        sets = [f"{name}: {digest}" for name, digest in self.patch_sets.items()]
+        return {
+            "line": "\n".join([*notes, *sets, line]),
+            "patches": self.patches,
+            "files": self.files,
+            "releases": self.releases,
+            "patch_sets": self.patch_sets,
+            "notes": self.notes,
+            "seconds": round(self.seconds, 3),
+            "git_seconds": round(self.git_seconds, 3),
+        }
 
 
 def verify_files(

@@ -163,7 +163,7 @@ def test_without_git(tree: Path, patch: Path) -> None:
         (("--root", "/nonexistent"), "no such folder"),
         (("--root", "{tree}/run.sh"), "is no folder"),
         (("--root", "{tree}", "--version", "0.25"), "holds no vllm/__init__.py"),
-        (("--root", "{tree}", "--version", "9.9"), "no release '9.9'; there are: 0.25"),
+        (("--root", "{tree}", "--version", "9.9"), "no release '9.9'; there are: 0.2"),
         (("--root", "{tree}"), "required"),
         (("--root", "{tree}", "/none.diff"), "no such patch file"),
     ],

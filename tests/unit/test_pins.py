@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import requests
+from one_release import releases_text
 
 from patchkit import registry as registry_module
 from patchkit.errors import EnvironmentProblem, UsageError
@@ -27,7 +28,7 @@ from patchkit.pins import Pin, resolve_pins, write_pins
 from patchkit.registry import NoSuchTag, TagDigests, resolve_tag
 from patchkit.releases import PROJECT, BaseImage, Releases, load_releases
 
-GOOD = (PROJECT / "releases.toml").read_text(encoding="utf-8")
+GOOD = releases_text()
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
 ROOT = "/usr/local/lib/python3.12/dist-packages"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -18,9 +19,9 @@ from kit_project import (
 
 from patchkit.errors import Refused, UsageError
 from patchkit.refresh import Refresh, plan_refresh, write_refresh
-from patchkit.releases import PROJECT, Release, Releases, load_releases
+from patchkit.releases import Release, Releases, load_releases
 from patchkit.series import load_series
-from patchkit.work_tree import make_work_tree, open_work_tree
+from patchkit.work_tree import WorkTree, make_work_tree, open_work_tree
 
 A, B = FILES["vllm/a.py"], FILES["vllm/b.py"]
 
@@ -387,7 +388,7 @@ def test_make_tree_keeps_work(kit: Kit) -> None:
 
 
 def test_round_trip_of_every_release(tmp_path: Path) -> None:
-    """The issue's words: tree, refresh, no byte changed; each commit made anew too."""
+    """The issue's words: tree, refresh, no byte changed."""
     releases = load_releases()
     for release in releases.release.values():
         for flavour in release.flavours:
@@ -395,18 +396,18 @@ def test_round_trip_of_every_release(tmp_path: Path) -> None:
             tree = make_work_tree(release, target, flavour=flavour)
             assert tree.made
             assert plan_refresh(releases, tree).written == ()
-            words = (
-                "-c",
-                "user.name=A",
-                "-c",
-                "user.email=a@localhost",
-                "rebase",
-                "-q",
-            )
-            run_git(target, *words, "--no-ff", "--exec", "true", "pinned")
-            again = plan_refresh(releases, tree)
-            assert again.written == ()
-            assert len(again.patches) == len(tree.record.patches)
-            old = {patch.commit for patch in tree.record.patches}
-            assert not old & {patch.commit for patch in again.patches}
-    assert PROJECT.is_dir()
+            if release.name == "0.25":
+                _round_trip_of_new_commits(releases, tree)
+            shutil.rmtree(target)
+
+
+def _round_trip_of_new_commits(releases: Releases, tree: WorkTree) -> None:
+    """Each commit made anew by git, with other ids: the files are the same."""
+    identity = ("-c", "user.name=A", "-c", "user.email=a@localhost")
+    words = ("rebase", "-q", "--no-ff", "--exec", "true", "pinned")
+    run_git(tree.path, *identity, *words)
+    again = plan_refresh(releases, tree)
+    assert again.written == ()
+    assert len(again.patches) == len(tree.record.patches)
+    old = {patch.commit for patch in tree.record.patches}
+    assert not old & {patch.commit for patch in again.patches}

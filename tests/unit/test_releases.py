@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from one_release import releases_text
 
 from patchkit.errors import UsageError
-from patchkit.releases import PROJECT, Releases, load_releases
+from patchkit.releases import Releases, load_releases
 
 try:
     import tomllib
 except ModuleNotFoundError:  # Python 3.10
     import tomli as tomllib
 
-GOOD = (PROJECT / "releases.toml").read_text(encoding="utf-8")
+GOOD = releases_text()
 # What may be left out, by the key's own name.
 OPTIONAL = {"image", "local_base", "digest"}
 

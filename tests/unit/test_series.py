@@ -67,9 +67,9 @@ def test_the_real_series_is_in_order() -> None:
         for flavour in release.flavours:
             series = load_series(release, flavour)
             assert series.findings == ()
-            assert [patch.name for patch in series.patches] == sorted(
-                patch.name for patch in series.patches
-            )
+            # The text of another release has its number there; places are by number.
+            names = [Path(patch.name).name for patch in series.patches]
+            assert names == sorted(names)
             assert all((PROJECT / patch.name).is_file() for patch in series.patches)
 
 

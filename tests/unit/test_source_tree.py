@@ -297,7 +297,7 @@ def test_the_real_tree_is_what_git_makes_of_it(tmp_path: Path, need: Need) -> No
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     series = load_series(release)
-    assert result["digest"] == series.digest
+    assert result["patches"] == len(series.patches)
     assert result["made"] is True
     assert "done in" in done.stderr
     plain = tmp_path / "plain"
@@ -315,7 +315,10 @@ def test_the_real_tree_is_what_git_makes_of_it(tmp_path: Path, need: Need) -> No
         )
 
     def digests(folder: Path) -> dict[str, str]:
-        found = content(folder).items()
-        return {name: hashlib.sha256(data).hexdigest() for name, data in found}
+        return {
+            name: hashlib.sha256(data).hexdigest()
+            for name, data in content(folder).items()
+            if not name.startswith(".git/")
+        }
 
     assert digests(target) == digests(plain)

@@ -71,7 +71,7 @@ def test_explain() -> None:
         ((), "give patch files, or a release"),
         (("x.patch", "--all"), "and not both"),
         (("/none.patch",), "no such patch file"),
-        (("--version", "9.9"), "there are: 0.25"),
+        (("--version", "9.9"), "there are: 0.2"),
         (("--version", "0.25", "--flavour", "mint"), "no flavour 'mint'"),
         (("--version", "0.25", "--tree", "."), "--tree goes with patch files"),
     ],

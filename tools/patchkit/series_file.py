@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchkit.errors import UsageError
+
 SERIES_FILES = {"capture": ("series",), "ascend": ("series", "series-ascend")}
+
+
+def need_flavour(flavour: str) -> None:
+    """Raise UsageError for a flavour that no release can have."""
+    if flavour not in SERIES_FILES:
+        known = ", ".join(SERIES_FILES)
+        raise UsageError(f"no flavour {flavour!r}; there are: {known}")
 
 
 @dataclass(frozen=True)

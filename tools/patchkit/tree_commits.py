@@ -169,15 +169,16 @@ def _refuse_paths(tree: WorkTree, commit: TreeCommit) -> None:
 
 
 def _has_place(tree: WorkTree, path: str) -> bool:
-    """Whether a new file lies in a folder that the pinned source has at its top."""
+    """Whether a new file lies in a folder that the pinned source has at its top.
+
+    A file there may come back after an earlier commit removed it.
+    """
     top, inside, _ = path.partition("/")
-    if not inside:
-        return False
     try:
         kind = tree.git.text("cat-file", "-t", f"{tree.record.base}:{top}")
     except GitFailed:
         return False
-    return kind == "tree"
+    return kind == ("tree" if inside else "blob")
 
 
 def outside_package(patch: Patch, package: str = "vllm") -> list[str]:

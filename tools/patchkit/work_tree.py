@@ -23,7 +23,7 @@ from patchkit.patch_header import message_of
 from patchkit.releases import Release
 from patchkit.report import as_text
 from patchkit.series import load_series
-from patchkit.series_file import SERIES_FILES, read_series_text
+from patchkit.series_file import SERIES_FILES, need_flavour, read_series_text
 from patchkit.source_store import CommitSource, open_store, source_ref, store_source
 from patchkit.step import take_step
 from patchkit.step_progress import step_progress
@@ -150,6 +150,7 @@ def open_work_tree(target: Path) -> WorkTree:
 
 def series_record(release: Release, version: str, flavour: str) -> TreeRecord:
     """What the patch files say now; commits are still empty."""
+    need_flavour(flavour)
     files: dict[str, str] = {}
     patches: list[PatchCommit] = []
     for name in SERIES_FILES[flavour]:

@@ -118,17 +118,18 @@ def locked_folder(root: int, root_path: Path) -> Iterator[int]:
         except FileNotFoundError:
             raise _busy(root_path) from None  # it removed the folder just now
         try:
+            # Outside of the block that tidies up: who gets no lock removes none.
             _take_lock(lock, root_path)
-            # Originals lie here for a while, maybe out of closed folders.
-            os.fchmod(folder, 0o700)
-            yield folder
-        finally:
             try:
+                # Originals lie here for a while, maybe out of closed folders.
+                os.fchmod(folder, 0o700)
+                yield folder
+            finally:
                 # While still held: the next run makes and locks a file of its own.
                 with contextlib.suppress(OSError, ValueError):
                     _tidy(root, folder)
-            finally:
-                os.close(lock)
+        finally:
+            os.close(lock)
     finally:
         os.close(folder)
 

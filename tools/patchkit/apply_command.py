@@ -12,6 +12,7 @@ from typing import Literal
 
 from patchkit.bytecode import stale_bytecode
 from patchkit.commit import commit_to_tree
+from patchkit.contradictions import check_together
 from patchkit.diff_model import Patch
 from patchkit.errors import EnvironmentProblem, UsageError
 from patchkit.findings import Finding, has_errors
@@ -159,6 +160,7 @@ def _read(request: Request) -> _Input:
             findings += [
                 replace(found, severity="warning") for found in check_text(result.patch)
             ]
+    findings += check_together(patches)
     return _Input(
         tuple(patches), request.patches, findings, request.policy or "context"
     )

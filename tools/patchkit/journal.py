@@ -18,11 +18,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from patchkit.diff_paths import OWN_FOLDER
 from patchkit.errors import EnvironmentProblem, KitError
 from patchkit.file_state import checked_parts
 from patchkit.folder_handles import names_in, remove_folders, sync
 
-FOLDER = ".vllm-patchkit"
+FOLDER = OWN_FOLDER
 JOURNAL = "journal.json"
 DONE = "done.json"
 LOCK = "lock"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from patchkit.diff_model import FileChange, Patch
 from patchkit.errors import EnvironmentProblem, UsageError
@@ -99,6 +99,7 @@ def parse_patch(data: bytes, name: str) -> ParseResult:
             )
         )
     findings += _same_file_twice(files, name)
+    findings += _file_and_folder(files, name)
     findings.sort(key=lambda finding: finding.line)
     if has_errors(findings):
         return ParseResult(None, tuple(findings))
@@ -223,4 +224,27 @@ def _same_file_twice(files: list[FileChange], name: str) -> list[Finding]:
                     )
                 )
             seen.setdefault(path, change.line)
+    return findings
+
+
+def _file_and_folder(files: list[FileChange], name: str) -> list[Finding]:
+    """Paths that, before or after the patch, would be a file and a folder at once."""
+    findings = []
+    for side in ("old_path", "new_path"):
+        paths = {getattr(change, side): change for change in files}
+        for change in paths.values():
+            path = getattr(change, side) or ""
+            above = [str(parent) for parent in PurePosixPath(path).parents]
+            findings += [
+                Finding(
+                    name,
+                    change.line,
+                    "F015",
+                    f"{path} lies below {folder}, which is a file at line "
+                    f"{paths[folder].line}",
+                    hint="export the diff again from one tree to another",
+                )
+                for folder in above
+                if folder in paths
+            ]
     return findings

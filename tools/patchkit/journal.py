@@ -103,8 +103,10 @@ def locked_folder(root: int, root_path: Path) -> Iterator[int]:
 
     Raises EnvironmentProblem when another run holds it.
     """
+    made = False
     with contextlib.suppress(FileExistsError):
         os.mkdir(FOLDER, 0o700, dir_fd=root)
+        made = True
     try:
         folder = os.open(
             FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=root
@@ -114,6 +116,8 @@ def locked_folder(root: int, root_path: Path) -> Iterator[int]:
             f"{root_path / FOLDER}: {error.strerror}; a folder is wanted there"
         ) from None
     try:
+        if made:
+            os.fchmod(folder, 0o700)  # whatever the umask took of it
         try:
             lock = os.open(LOCK, _FLAGS, 0o600, dir_fd=folder)
         except FileNotFoundError:

@@ -9,10 +9,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,6 +21,7 @@ from patchkit.errors import EnvironmentProblem
 from patchkit.file_state import FileState
 from patchkit.findings import Finding
 from patchkit.plan_types import Plan, PlannedFile
+from patchkit.scratch import scratch_folder
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -89,6 +90,9 @@ def _compile(state: FileState) -> _Said:
             return _Said(error.msg, error.lineno or 0)
         except ValueError as error:
             return _Said(str(error))
+        except (MemoryError, RecursionError):
+            # What the parser raises where its own stack is at an end.
+            return _Said("too deeply nested for this Python")
     # An invalid escape was a DeprecationWarning until Python 3.12.
     kinds = (SyntaxWarning, DeprecationWarning)
     return _Said(
@@ -124,6 +128,9 @@ def _compiled(
             line = error.lineno or 0
             message = f"line {line} is no Python {version}: {error.msg}"
             findings.append(_at(file, line, "P405", message))
+        except (MemoryError, RecursionError):
+            # Objects nest deeper than compile() had to: nothing to judge by.
+            return findings
     return findings
 
 
@@ -168,10 +175,10 @@ class _Ruff:
         self._packages = frozenset(packages)
         self._program = _find_ruff()
         self._unparsable: set[str] = set()
+        self._scratch = ExitStack()
 
     def __enter__(self) -> _Ruff:
-        self._scratch = tempfile.TemporaryDirectory(prefix="vllm-patchkit-ruff-")
-        self._root = Path(self._scratch.name).resolve()
+        self._root = self._scratch.enter_context(scratch_folder("ruff")).resolve()
         config = self._config.read_bytes()
         for side in _SIDES:
             folder = self._root / side
@@ -206,7 +213,7 @@ class _Ruff:
         if self._check.poll() is None:
             self._check.kill()
         self._check.communicate()
-        self._scratch.cleanup()
+        self._scratch.close()
 
     def _start(self, command: str, *words: str) -> subprocess.Popen[bytes]:
         env = {

@@ -16,11 +16,15 @@ Origins = tuple[Origin | None, ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """A file of an image; ``origins`` has one entry a line, see ``PlannedFile``."""
+    """A file of an image; ``origins`` has one entry a line, see ``PlannedFile``.
+
+    ``home`` is the path it had in the source, where renames took it elsewhere.
+    """
 
     state: FileState
     lines: tuple[bytes, ...]
     origins: Origins
+    home: str | None = None
 
     @cached_property
     def blob(self) -> str:

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 
 from patchkit.blob import blob_id
 from patchkit.file_state import FileState, Source, UnsafePath
+from patchkit.line_index import LineIndex
 from patchkit.plan_types import Origin
 
 Origins = tuple[Origin | None, ...]
@@ -30,6 +31,11 @@ class Entry:
     def blob(self) -> str:
         """The blob id of the bytes, worked out once."""
         return blob_id(self.state.data)
+
+    @cached_property
+    def index(self) -> LineIndex:
+        """Where its lines stand."""
+        return LineIndex(self.lines)
 
     def has_id(self, stated: str) -> bool:
         """Tell whether an ``index`` line's id, shortened or not, names these bytes."""

@@ -23,11 +23,6 @@ from patchkit.findings import Finding
 from patchkit.plan_types import Plan, PlannedFile
 from patchkit.scratch import scratch_folder
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 _SIDES = ("before", "after")
 
 
@@ -308,6 +303,13 @@ def _first_difference(old: bytes, new: bytes) -> int:
 
 
 def _first_party(config: bytes) -> list[str]:
+    # Here, where upstream's rules are asked for: before 3.11 it is no part of Python,
+    # and an image in which a plain diff is applied may lack it.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
     tool = tomllib.loads(config.decode("utf-8")).get("tool", {})
     isort = tool.get("ruff", {}).get("lint", {}).get("isort", {})
     return list(isort.get("known-first-party", []))

@@ -136,7 +136,8 @@ def _short_context(misfit: Misfit) -> Finding:
 def _old_id(misfit: Misfit) -> Finding:
     assert misfit.entry is not None
     stated = misfit.change.old_blob or ""
-    message = f"the file is {misfit.entry.blob[:12]}, the index line says {stated[:12]}"
+    found = misfit.entry.id_like(stated)
+    message = f"the file is {found[:12]}, the index line says {stated[:12]}"
     if misfit.fatal:
         return _make(misfit, "T220", message, hint="policy context accepts it")
     message += "; it differs elsewhere than where the hunks stand"
@@ -146,11 +147,11 @@ def _old_id(misfit: Misfit) -> Finding:
 def _new_id(misfit: Misfit) -> Finding:
     assert misfit.entry is not None
     stated = misfit.change.new_blob or ""
+    made = misfit.entry.id_like(stated)
     return _make(
         misfit,
         "T221",
-        f"the file after would be {misfit.entry.blob[:12]}, the index line promises "
-        f"{stated[:12]}",
+        f"the file after would be {made[:12]}, the index line promises {stated[:12]}",
         hint="the diff was changed after it was written: make it again",
     )
 

@@ -201,6 +201,16 @@ def test_folder_in_place_of_a_file(patch: Patch) -> None:
     refusal(plan_of(patch, {"m.py/inner": b""}), "T204")
 
 
+@pytest.mark.parametrize(("old", "new"), [("x", "x/y"), ("x/y", "x")])
+def test_a_file_that_becomes_a_folder_wants_two_calls(
+    tmp_path: Path, old: str, new: str
+) -> None:
+    """What git does in one go is refused, and the hint says how it works."""
+    data = diff(tmp_path, {old: lines("old")}, {new: lines("new")})
+    found = refusal(plan_of(parsed(data), {old: lines("old")}), "T204")
+    assert "apply that first" in found.hint
+
+
 def test_leftover(tmp_path: Path) -> None:
     patch = parsed(diff(tmp_path, {"a": b"x\n", "o": b"1\n"}, {"a": b"x\n"}))
     finding = refusal(plan_of(patch, {"a": b"x\n", "o": b"1\n2\n"}), "T218")

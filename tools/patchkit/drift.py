@@ -82,7 +82,18 @@ def _unsafe(misfit: Misfit) -> Finding:
             f"{error.component} is a symbolic link; nothing is written through one",
             hint="give the folder that really holds the files as the root",
         )
-    return _make(misfit, "T204", str(error).partition(": ")[2])
+    hint = ""
+    if any(_lies_at(each.old_path, error.component) for each in misfit.patch.files):
+        # Git does it in one go; a write that can be undone at every moment does not.
+        hint = (
+            f"the patch removes what lies at {error.component}: put the removal into a "
+            "patch of its own and apply that first, by itself"
+        )
+    return _make(misfit, "T204", str(error).partition(": ")[2], hint=hint)
+
+
+def _lies_at(path: str | None, place: str) -> bool:
+    return path is not None and f"{path}/".startswith(f"{place}/")
 
 
 def _mode(misfit: Misfit) -> Finding:

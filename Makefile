@@ -86,11 +86,16 @@ smoke: venv
 	$(need-version)
 	@$(RUN) tools/smoke.py $(release) $(if $(TAG),--tag "$(TAG)") $(ARGS)
 
-## vendor: the library that tools/apply.py needs inside an image, in build/vendor
+# Without the marker and as a wheel for any Python: the image's may be 3.10, which has
+# no tomllib, whatever this environment's is.
+## vendor: the libraries that tools/apply.py needs inside an image, in build/vendor
 vendor: venv
 	@rm -rf build/vendor
-	@grep -A3 '^unidiff==' requirements/lock.txt | $(RUN) -m pip install -qq --no-deps \
-		--require-hashes --target build/vendor -r /dev/stdin
+	@awk '/^[^ ]/ { keep = /^(tomli|unidiff)==/ } keep { sub(/ ; python[^\\]*/, " "); print }' \
+		requirements/lock.txt | \
+		$(RUN) -m pip install -qq --no-deps --require-hashes --only-binary :all: \
+		--platform any --implementation py --abi none --python-version 3.10 \
+		--target build/vendor -r /dev/stdin
 
 ## pins: resolve the image tags of releases.toml to digests where a registry answers
 pins: venv

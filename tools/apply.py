@@ -6,13 +6,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from patchkit.apply_command import Action, Outcome, Request, run
 from patchkit.blob import blob_id
 from patchkit.command_line import run as run_main
+from patchkit.diff_paths import shown
 from patchkit.errors import EXIT_OK, EXIT_REFUSED
 from patchkit.file_state import FileState
 from patchkit.report import SCHEMA, as_json, as_text
@@ -53,7 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.format == "json":
         print(json.dumps(_as_json(request, outcome), indent=2))
     else:
-        _print_text(request, outcome)
+        for line in _as_text(request, outcome):
+            print(shown(line))
     return EXIT_REFUSED if outcome.state == "refused" else EXIT_OK
 
 
@@ -124,27 +126,27 @@ def _last_line(request: Request, outcome: Outcome) -> str:
     }[outcome.state]
 
 
-def _print_text(request: Request, outcome: Outcome) -> None:
+def _as_text(request: Request, outcome: Outcome) -> Iterator[str]:
     for finding in outcome.findings:
-        print("\n".join(as_text(finding)))
+        yield from as_text(finding)
     for note in outcome.notes:
-        print(f"note: {note}")
+        yield f"note: {note}"
     if request.action != "status":
         for name in outcome.standing if outcome.state != "already" else ():
-            print(f"already there: {name}")
+            yield f"already there: {name}"
         would = "would " if outcome.state == "fits" else ""
         for file in (*outcome.plan.changes, *outcome.beside):
             verb = "write" if file.before else "create"
-            print(f"{would}{'remove' if file.after is None else verb} {file.path}")
+            yield f"{would}{'remove' if file.after is None else verb} {file.path}"
         for path in outcome.removed:
             if path.endswith(".pyc"):
-                print(f"remove {path} (old bytecode)")
+                yield f"remove {path} (old bytecode)"
     elif outcome.state != "refused":
         for name in outcome.names:
-            print(f"{'applied' if name in outcome.standing else '      -'}  {name}")
+            yield f"{'applied' if name in outcome.standing else '      -'}  {name}"
         for path, (there, total) in sorted(outcome.paths.items()):
-            print(f"{_standing(there, total):>9}  {path}")
-    print(_last_line(request, outcome))
+            yield f"{_standing(there, total):>9}  {path}"
+    yield _last_line(request, outcome)
 
 
 def _standing(there: int, total: int) -> str:

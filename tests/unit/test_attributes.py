@@ -7,8 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
+from real_git import diffs
 from test_commit import NOBODY, snapshot
 
+from patchkit.apply_command import Request, run
 from patchkit.attributes import PATH, changed_mode, load
 from patchkit.commit import commit_to_tree
 from patchkit.errors import EnvironmentProblem
@@ -58,6 +60,55 @@ def test_folders_that_went_come_back(tmp_path: Path) -> None:
     before = snapshot(tmp_path)
     assert there_and_back(tmp_path, PlannedFile("d/e/f", FileState(b"f"), None))
     assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o755, 0o754])
+@pytest.mark.parametrize("edit", ["none", "text", "flip", "chain", "trade"])
+def test_a_renamed_file_keeps_them(tmp_path: Path, mode: int, edit: str) -> None:
+    """As git mv would: they go with the file, and come back with it."""
+    root = tmp_path / "tree"
+    text = b"".join(b"line = %d\n" % number for number in range(20))
+    git_mode = EXECUTABLE if mode & 0o100 else REGULAR
+    old = FileState(text, git_mode)
+    trees = [{"d/old": old, "b": FileState(b"b\n" * 9)}]
+    new = FileState(
+        text.replace(b"= 9", b"= nine") if edit in ("text", "trade") else text,
+        git_mode ^ 0o111 if edit == "flip" else git_mode,
+    )
+    trees.append({"new": new, "b": trees[0]["b"]})
+    path = "new"
+    if edit == "chain":
+        trees.append({"e/new": new, "b": trees[0]["b"]})
+        path = "e/new"
+    elif edit == "trade":
+        trees.append({"d/old": trees[0]["b"], "new": new})
+        trees.append({"d/old": trees[0]["b"], "b": new})
+        path = "b"
+    (tmp_path / "git").mkdir()
+    names = []
+    for number, data in enumerate(diffs(tmp_path / "git", trees)):
+        names.append(tmp_path / f"{number}.patch")
+        names[-1].write_bytes(data)
+    for name, state in trees[0].items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(state.data)
+        (root / name).chmod(0o604)
+    (root / "d/old").chmod(mode)
+    if os.geteuid() == 0:
+        os.chown(root / "d/old", NOBODY, NOBODY)
+    before = snapshot(root)
+    patches = tuple(map(str, names))
+    assert run(Request(root, patches=patches)).state == "applied"
+    info = (root / path).stat()
+    if edit != "flip":
+        assert info.st_mode & 0o7777 == mode
+    assert info.st_uid == (NOBODY if os.geteuid() == 0 else os.geteuid())
+    if edit == "trade":
+        assert (root / "d/old").stat().st_mode & 0o7777 == 0o604
+    if edit != "flip":
+        assert not (root / PATH).exists()
+    assert run(Request(root, "revert", patches=patches)).state == "reverted"
+    assert snapshot(root) == before
 
 
 def test_a_revert_keeps_nothing(tmp_path: Path) -> None:

@@ -157,6 +157,19 @@ def test_two_runs_at_once(tree: Path) -> None:
     assert snapshot(tree) == before
 
 
+def test_who_is_turned_away_leaves_the_lock(tree: Path) -> None:
+    """The holder's lock outlives a run that it refused, so that a third one sees it."""
+    with (
+        folder_handles.root_handle(tree) as handle,
+        journal.locked_folder(handle, tree),
+    ):
+        for _ in range(2):
+            with pytest.raises(EnvironmentProblem, match="another run"):
+                commit_to_tree(PLAN, tree)
+            assert (tree / journal.FOLDER / journal.LOCK).exists()
+    assert not (tree / journal.FOLDER).exists()
+
+
 def test_works_outside_the_main_thread(tree: Path, after) -> None:
     thread = threading.Thread(target=write_all, args=(tree,))
     thread.start()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from real_git import diff, lines
 
 from patchkit.diff_model import Patch
 from patchkit.file_state import FileState, MemorySource
 from patchkit.findings import Finding
+from patchkit.line_index import LineIndex
 from patchkit.parse import parse_patch
 from patchkit.plan import Plan, Policy, make_plan
 from patchkit.side_by_side import table, visible
@@ -197,6 +201,16 @@ def test_folder_in_place_of_a_file(patch: Patch) -> None:
     refusal(plan_of(patch, {"m.py/inner": b""}), "T204")
 
 
+@pytest.mark.parametrize(("old", "new"), [("x", "x/y"), ("x/y", "x")])
+def test_a_file_that_becomes_a_folder_wants_two_calls(
+    tmp_path: Path, old: str, new: str
+) -> None:
+    """What git does in one go is refused, and the hint says how it works."""
+    data = diff(tmp_path, {old: lines("old")}, {new: lines("new")})
+    found = refusal(plan_of(parsed(data), {old: lines("old")}), "T204")
+    assert "apply that first" in found.hint
+
+
 def test_leftover(tmp_path: Path) -> None:
     patch = parsed(diff(tmp_path, {"a": b"x\n", "o": b"1\n"}, {"a": b"x\n"}))
     finding = refusal(plan_of(patch, {"a": b"x\n", "o": b"1\n2\n"}), "T218")
@@ -264,3 +278,46 @@ def test_tables_are_readable() -> None:
         assert max(map(len, rows)) <= 96
     assert any("15" in row and "other" in row for row in rows)
     assert sum("equal lines" in row for row in rows) == 2
+
+
+def test_many_hunks_on_a_long_file_are_explained_in_seconds() -> None:
+    """Thirty hunks on 300,000 lines took 40 seconds: each looked through all again."""
+    old = [b"line %d is %d\n" % (n % 1000, n // 7) for n in range(300_000)]
+    text = [b"diff --git a/m b/m\n--- a/m\n+++ b/m\n"]
+    for start in range(1000, 300_000, 10_000):
+        text.append(b"@@ -%d,7 +%d,7 @@\n" % (start + 1, start + 1))
+        body = [b" " + line for line in old[start : start + 7]]
+        body[3:4] = [b"-" + old[start + 3], b"+new\n"]
+        text += body
+    found = list(old)
+    for start in range(1000, 300_000, 10_000):
+        found[start + 3] = b"drift\n"
+    found.insert(500, b"inserted\n")
+    patch = parsed(b"".join(text))
+    source = MemorySource({"m": FileState(b"".join(found))})
+    began = time.perf_counter()
+    plan = make_plan([patch], source, policy="context")
+    assert time.perf_counter() - began < 8
+    assert [finding.code for finding in plan.findings] == ["T212"] * 30
+
+
+def test_of_a_long_table_the_first_difference_is_shown() -> None:
+    """difflib takes minutes for lines by the hundred thousand."""
+    old = [b"%d\n" % (n % 100) for n in range(100_000)]
+    new = [*old[:5000], b"x\n", *old[5000:7000], b"y\n", *old[7001:]]
+    began = time.perf_counter()
+    rows = table(old, 1, new, 1)
+    assert time.perf_counter() - began < 2
+    assert rows[1].endswith("… 4998 equal lines")
+    assert ">   5001 x" in rows[4]
+    assert rows[-1].endswith("more lines, not compared")
+
+
+LINES = st.lists(st.sampled_from([b"a\n", b"b\n", b"c\n"]), max_size=12)
+
+
+@given(LINES, LINES.filter(bool))
+def test_an_index_finds_what_a_search_finds(held: list[bytes], wanted) -> None:
+    size = len(wanted)
+    naive = [n for n in range(len(held) - size + 1) if held[n : n + size] == wanted]
+    assert LineIndex(held).find(wanted) == naive

@@ -12,6 +12,7 @@ from real_git import diffs, git
 
 from patchkit import second_reader
 from patchkit.diff_model import FileChange, Patch
+from patchkit.diff_paths import unsafe_reason
 from patchkit.errors import OwnBug, UsageError
 from patchkit.file_state import EXECUTABLE, REGULAR, FileState
 from patchkit.parse import parse_patch, read_patch
@@ -213,6 +214,8 @@ def test_crlf_in_one_section_only_is_refused(good: bytes) -> None:
     [
         *("../x.py", "a/../../x.py", "/etc/x.py", "a//x.py", "./x.py", "a/./x.py"),
         *(".git/hooks/x", "a/.GIT/config", "c:/x.py", "a\\\\x.py"),
+        *(".vllm-patchkit/journal.json", ".VLLM-patchkit", f"a/{'x' * 256}"),
+        "deep/" * 900 + "x.py",
     ],
 )
 def test_paths_that_leave_the_root(good: bytes, path: str) -> None:
@@ -223,6 +226,39 @@ def test_paths_that_leave_the_root(good: bytes, path: str) -> None:
         f"+++ {new}\n@@ -1 +1 @@\n-a\n+b\n"
     )
     assert codes(data.encode()) == ["F009"]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        *(f"@@ -{'9' * 5000} +1 @@", f"@@ -1,{'9' * 5000} +1 @@"),
+        *(f"@@ -1 +{'9' * 5000} @@", f"@@ -1 +1,{'9' * 30} @@"),
+    ],
+)
+def test_numbers_of_no_file(header: str) -> None:
+    """More digits than any line number has, and than Python reads."""
+    data = f"diff --git a/m b/m\n--- a/m\n+++ b/m\n{header}\n-a\n+b\n"
+    assert "H101" in codes(data.encode())
+
+
+@pytest.mark.parametrize("kind", ["new", "deleted"])
+@pytest.mark.parametrize("paths", [("x", "x/y"), ("x/y/z", "x")])
+def test_no_path_is_a_file_and_a_folder(kind: str, paths: tuple[str, ...]) -> None:
+    data = "".join(
+        f"diff --git a/{path} b/{path}\n{kind} file mode 100644\n"
+        + (
+            f"--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+x\n"
+            if kind == "new"
+            else f"--- a/{path}\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"
+        )
+        for path in paths
+    )
+    assert "F015" in codes(data.encode())
+
+
+def test_paths_that_may_be_written() -> None:
+    for path in (b"a/.vllm-patchkit/x", b".vllm-patchkit.txt", b"a/" + b"x" * 255):
+        assert unsafe_reason(path) == ""
 
 
 def test_several_faults_are_all_told(good: bytes) -> None:

@@ -342,6 +342,30 @@ def test_partly_applied_series_goes_on_and_comes_off() -> None:
     )
 
 
+def test_two_patches_of_one_file_made_apart() -> None:
+    """Ids of the second name the unpatched file, which is not the first one applied."""
+    base = FileState(edited())
+    one, two = FileState(edited((5, "five"))), FileState(edited((20, "twenty")))
+    both = FileState(edited((5, "five"), (20, "twenty")))
+    patches = [
+        replace(series([{"a": base}, {"a": new}])[0], name=name)
+        for new, name in ((one, "1.patch"), (two, "2.patch"))
+    ]
+    for there, skipped in ((base, ()), (one, ("1.patch",))):
+        plan = make_plan(patches, MemorySource({"a": there}), policy="context")
+        assert plan.skipped == skipped
+        assert result({"a": there}, plan) == {"a": both}
+        apply_with_git(patches, plan)
+    source = MemorySource({"a": both})
+    assert make_plan(patches, source, policy="context").state == "applied"
+    revert = make_revert_plan(patches, source, policy="context")
+    assert result({"a": both}, revert) == {"a": base}
+    only_second = make_plan(patches, MemorySource({"a": two}), policy="context")
+    assert codes(only_second) == ["T231"]
+    exact = make_plan(patches, MemorySource({"a": base}), policy="exact")
+    assert codes(exact) == ["T220"]
+
+
 def test_all_drift_of_a_series_is_shown_at_once() -> None:
     trees: list[Tree] = [
         {"a": FileState(edited()), "b": FileState(edited())},

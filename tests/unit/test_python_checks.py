@@ -144,6 +144,20 @@ def test_the_projects_own_modules_are_first_party(config: Path) -> None:
     assert check(planned(new, None), config=config) == []
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        *(b"x = " + b"-" * 100_000 + b"1\n", b"x = " + b"1+" * 50_000 + b"1\n"),
+        *(b"x = a" + b".b" * 50_000 + b"\n", b"x = " + b"(" * 9000 + b")" * 9000),
+    ],
+    ids=["unary", "sum", "attribute", "parentheses"],
+)
+def test_nested_too_deep_for_the_compiler(source: bytes) -> None:
+    """The parser's MemoryError or RecursionError is about the file, not this run."""
+    assert codes(check(planned(source))) == ["P401"]
+    assert check(planned(source + b"#\n", source)) == []
+
+
 def test_format_stays(config: Path) -> None:
     assert codes(check(planned(OLD + b"x = {  }\n"), config=config)) == ["P404"]
     worse = b"x = {  }\n"

@@ -21,8 +21,7 @@ SUMMARY = {"line": "3 findings", "patches": 2}
 
 def test_text() -> None:
     assert render(FINDINGS, "text", summary=SUMMARY).splitlines() == [
-        "a,b:c.patch:3: H103 50% lost",
-        "here",
+        r"a,b:c.patch:3: H103 50% lost\nhere",
         "    x | y",
         "    hint: again",
         "p.patch:0: T219 warning: short",
@@ -53,7 +52,7 @@ def test_github() -> None:
     lines = render(FINDINGS, "github", summary=SUMMARY).splitlines()
     assert lines[0] == (
         "::error file=a%2Cb%3Ac.patch,line=3,title=H103 count-too-small"
-        "::50%25 lost%0Ahere%0Ax | y%0Ahint: again"
+        r"::50%25 lost\nhere%0Ax | y%0Ahint: again"
     )
     assert lines[1].startswith("::warning file=p.patch,line=1,")
     assert lines[2].startswith("::notice file=p.patch,line=7,")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.contradictions import check_together
 from patchkit.diff_model import Patch
 from patchkit.findings import Finding, has_errors
 from patchkit.parse import parse_patch
@@ -40,6 +41,10 @@ def test_tree_rules(rule: tree.Rule) -> None:
     good = plan(place, "good.diff")
     assert good.state == "apply"
     assert rule.id not in {finding.code for finding in good.findings}
+    if rule.id == "T234":
+        pair = [parsed(place / name) for name in ("good.diff", "bad.diff")]
+        assert [found.code for found in check_together(pair)] == [rule.id]
+        return
     if rule.id == "T231":
         bad = plan(place, "good.diff", "bad.diff")
     elif rule.id == "T233":

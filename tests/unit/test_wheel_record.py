@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from real_git import diffs
 
+from patchkit.apply_command import Request, run
 from patchkit.file_state import FileState
 from patchkit.plan_types import PlannedFile
 from patchkit.wheel_record import plan_record
@@ -103,13 +105,45 @@ def test_a_form_that_could_not_come_back_is_left_and_told(tmp_path: Path, data) 
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"\n", b"other.py,,\n", b'"open\n', b"\0\xff\n" * 3]
+    "data",
+    [b"", b"\n", b"other.py,,\n", b'"open\n', b"\0\xff\n" * 3, b"pkg/a.py\rx,,\n"],
 )
 def test_other_distributions_and_no_records_are_left(tmp_path: Path, data) -> None:
     root = put(tmp_path, data)
     plan = plan_record([planned("pkg/a.py", b"1", b"2")], root, revert=False)
     assert plan.files == ()
     assert plan.notes == ()
+
+
+def test_a_bare_cr_hides_no_other_line(tmp_path: Path) -> None:
+    odd = b"pkg/o\rdd.py,,\n"
+    root = put(tmp_path, odd + written([row("pkg/a.py", b"1")]))
+    after = rewrite(root, planned("pkg/a.py", b"1", b"2"))
+    assert after == odd + written([row("pkg/a.py", b"2")])
+
+
+def test_a_record_that_the_patches_change_is_theirs(tmp_path: Path) -> None:
+    """Through a whole run: it was planned twice, and the patch's lines were lost."""
+    before = {
+        "pkg/a.py": FileState(b"1\n"),
+        RECORD: FileState(written([row("pkg/a.py", b"1\n"), *OTHERS])),
+    }
+    changed = written([row("pkg/a.py", b"2\n"), *OTHERS, ["more", "", ""]])
+    after = {"pkg/a.py": FileState(b"2\n"), RECORD: FileState(changed)}
+    (tmp_path / "git").mkdir()
+    [data] = diffs(tmp_path / "git", [before, after])
+    (tmp_path / "p.patch").write_bytes(data)
+    root = tmp_path / "site"
+    for path, state in before.items():
+        (root / path).parent.mkdir(parents=True)
+        (root / path).write_bytes(state.data)
+    names = (str(tmp_path / "p.patch"),)
+    outcome = run(Request(root, patches=names))
+    assert (outcome.state, outcome.beside) == ("applied", ())
+    assert "since they change it" in outcome.notes[0]
+    assert (root / RECORD).read_bytes() == changed
+    assert run(Request(root, "revert", patches=names)).state == "reverted"
+    assert (root / RECORD).read_bytes() == before[RECORD].data
 
 
 def test_links_and_folders_in_place_of_records_stop_no_one(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,8 +11,9 @@ from typing import Literal
 
 from patchkit.bytecode import stale_bytecode
 from patchkit.commit import commit_to_tree
+from patchkit.contradictions import check_together
 from patchkit.diff_model import Patch
-from patchkit.errors import EnvironmentProblem, UsageError
+from patchkit.errors import UsageError
 from patchkit.findings import Finding, has_errors
 from patchkit.git_engine import GitMissing, apply_with_git
 from patchkit.parse import read_patch
@@ -23,7 +23,7 @@ from patchkit.python_checks import check_python
 from patchkit.recovery import recover
 from patchkit.series_state import touched_paths
 from patchkit.text_checks import check_text
-from patchkit.tree_source import TreeSource
+from patchkit.tree_source import TreeSource, check_root
 from patchkit.wheel_record import plan_record
 
 Action = Literal["apply", "check", "revert", "status"]
@@ -83,7 +83,7 @@ def run(request: Request) -> Outcome:
     Raises KitError for what is no judgement on the patches; a refusal is an outcome.
     """
     notes: list[str] = []
-    _check_root(request.root)
+    check_root(request.root)
     # Even a check begins by undoing a broken-off write, or it would judge its ruins.
     if found := recover(request.root):
         notes.append(str(found))
@@ -159,6 +159,7 @@ def _read(request: Request) -> _Input:
             findings += [
                 replace(found, severity="warning") for found in check_text(result.patch)
             ]
+    findings += check_together(patches)
     return _Input(
         tuple(patches), request.patches, findings, request.policy or "context"
     )
@@ -232,22 +233,6 @@ def _commit(outcome: Outcome, root: Path, *, revert: bool) -> None:
     outcome.removed = done.removed
     outcome.beside = record.files
     outcome.notes += record.notes
-
-
-def _check_root(root: Path) -> None:
-    try:
-        mode = root.stat().st_mode
-    except PermissionError as error:
-        raise EnvironmentProblem(
-            f"{root}: {error.strerror}", hint="run as the user who owns the tree"
-        ) from None
-    except OSError:
-        mode = 0
-    if not stat.S_ISDIR(mode):
-        raise UsageError(
-            f"{root}: no such folder" if not mode else f"{root} is no folder",
-            hint="give the folder that a/ and b/ of the diff stand for",
-        )
 
 
 def _check_is_vllm(root: Path) -> None:

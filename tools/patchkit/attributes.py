@@ -122,19 +122,21 @@ def to_keep(
     left = {path: said for path, said in known.items() if path not in touched}
     if not remember:
         return left
+    heirs = {file.moved_from: file for file in changes if file.moved_from}
     for file in changes:
         if file.before is None:
             continue
+        heir = heirs.get(file.path, file)
         with parent_handle(root, file.path) as (parent, name):
             info = status(parent, name)
             if info is None:
                 continue
             now, was = _owned(info), file.before.mode == EXECUTABLE
-            if file.after is None:
+            if heir.after is None:
                 back = new_file(os.fstat(parent), executable=was)
             else:
-                executable = file.after.mode == EXECUTABLE
-                mode = wanted_mode(known, file.path, now.mode, executable=executable)
+                executable = heir.after.mode == EXECUTABLE
+                mode = wanted_mode(known, heir.path, now.mode, executable=executable)
                 back = replace(now, mode=changed_mode(mode, executable=was))
             if back != now:
                 left[file.path] = now

@@ -18,6 +18,11 @@ def blob_id(data: bytes) -> str:
     return digest.hexdigest()
 
 
+def blob_id_sha256(data: bytes) -> str:
+    """Return the blob id that a repository of object format sha256 gives ``data``."""
+    return hashlib.sha256(b"blob %d\0" % len(data) + data).hexdigest()
+
+
 def is_null(stated: str) -> bool:
     """Tell whether an id of an ``index`` line stands for "no file"."""
     return not stated.strip("0")

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from patchkit.diff_paths import shown
 from patchkit.errors import EXIT_BUG, EXIT_USAGE, KitError
 
 Main = Callable[[Sequence[str] | None], int]
@@ -35,9 +36,9 @@ def run(main: Main, argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except KitError as error:
-        print(f"{program}: {error}", file=sys.stderr)
+        _say(f"{program}: {error}")
         if error.hint:
-            print(f"{program}: hint: {error.hint}", file=sys.stderr)
+            _say(f"{program}: hint: {error.hint}")
         return error.exit_code
     except BrokenPipeError:
         # The reader went away (`| head`).
@@ -56,15 +57,28 @@ def run(main: Main, argv: Sequence[str] | None = None) -> int:
                 file=sys.stderr,
             )
             return EXIT_USAGE
-        handle, log = tempfile.mkstemp(prefix="vllm-patchkit-bug-", suffix=".log")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            traceback.print_exc(file=file)
-        print(
+        _say(
             f"{program}: a bug of the kit, not of your input: "
-            f"{type(error).__name__}: {error}; traceback in {log}",
-            file=sys.stderr,
+            f"{type(error).__name__}: {error}; traceback in {_traceback_file()}"
         )
         return EXIT_BUG
+
+
+def _say(text: str) -> None:
+    """One line on standard error; what is quoted in it cannot act on the terminal."""
+    print(shown(text), file=sys.stderr)
+
+
+def _traceback_file() -> str:
+    """Where the traceback of the exception in hand is written, in words."""
+    try:
+        handle, log = tempfile.mkstemp(prefix="vllm-patchkit-bug-", suffix=".log")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            traceback.print_exc(file=file)
+        return log
+    except OSError:
+        traceback.print_exc()
+        return "the lines above, since no temporary file can be written"
 
 
 def _drop_output() -> None:

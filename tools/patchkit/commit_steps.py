@@ -44,10 +44,13 @@ class Job:
     gone: tuple[str, ...]
     known: Attributes
     after: dict[str, FileState] = field(init=False, repr=False)
+    moved: dict[str, str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         after = {file.path: file.after for file in self.changes if file.after}
+        moved = {file.path: file.moved_from for file in self.changes if file.moved_from}
         object.__setattr__(self, "after", after)
+        object.__setattr__(self, "moved", moved)
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -150,35 +153,41 @@ def stage(root: int, step: Step, job: Job) -> None:
         return
     after = job.after[step.path]
     executable = after.mode == EXECUTABLE
-    with parent_handle(root, step.path) as (parent, name):
+    # The file whose permissions and owner it gets, while all are where they were.
+    like = job.moved.get(step.path) or (step.path if step.saved is not None else None)
+    with parent_handle(root, step.path) as (parent, _):
         handle = os.open(step.staged, _CREATE, 0o600, dir_fd=parent)
         with os.fdopen(handle, "wb") as file:
             file.write(after.data)
             file.flush()
-            if step.saved is None:
-                default = new_file(os.fstat(parent), executable=executable)
-                wanted = job.known.get(step.path) or default
-                if executable != bool(wanted.mode & stat.S_IXUSR):
-                    wanted = default  # kept for a file of another mode
-                give_owner(file.fileno(), wanted.uid, wanted.gid)
+            if like is None:
+                wanted = new_file(os.fstat(parent), executable=executable)
             else:
-                original = os.open(name, _READ, dir_fd=parent)
-                try:
-                    info = os.fstat(original)
-                    give_owner(file.fileno(), info.st_uid, info.st_gid)
-                    copy_attributes(original, file.fileno())
-                finally:
-                    os.close(original)
+                wanted = _take_after(root, like, file.fileno())
                 mode = wanted_mode(
-                    job.known,
-                    step.path,
-                    stat.S_IMODE(info.st_mode),
-                    executable=executable,
+                    job.known, step.path, wanted.mode, executable=executable
                 )
-                wanted = Owned(mode, info.st_uid, info.st_gid)
+                wanted = replace(wanted, mode=mode)
+            kept = job.known.get(step.path) if step.saved is None else None
+            # What was kept may be of a file of another mode.
+            if kept and executable == bool(kept.mode & stat.S_IXUSR):
+                wanted = kept
+            give_owner(file.fileno(), wanted.uid, wanted.gid)
             # Last: a change of owner clears set-user-id bits, an ACL sets others.
             os.fchmod(file.fileno(), wanted.mode)
             os.fsync(file.fileno())
+
+
+def _take_after(root: int, like: str, handle: int) -> Owned:
+    """Give a staged file the attributes of the file ``like``; its owner and mode."""
+    with parent_handle(root, like) as (parent, name):
+        original = os.open(name, _READ, dir_fd=parent)
+        try:
+            info = os.fstat(original)
+            copy_attributes(original, handle)
+        finally:
+            os.close(original)
+    return Owned(stat.S_IMODE(info.st_mode), info.st_uid, info.st_gid)
 
 
 def carry_out(root: int, folder: int, step: Step) -> None:

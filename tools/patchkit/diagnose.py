@@ -207,7 +207,7 @@ def _ambiguous(patches: Sequence[Patch], standing: Standing) -> Finding:
         "T232",
         f"the tree may be in {len(names)} states, and no blob id tells which: "
         + ", ".join(names),
-        hint="write the patch with git diff --full-index on this very tree",
+        hint="write it on this very tree with git diff --full-index --no-renames",
     )
 
 

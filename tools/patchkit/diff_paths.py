@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 
+OWN_FOLDER = ".vllm-patchkit"  # below the root: journals and kept attributes
+_NAME_MAX = 255
+_PATH_MAX = 4095
+
 _ESCAPES = {
     ord("a"): 7,
     ord("b"): 8,
@@ -98,7 +102,8 @@ def unsafe_reason(path: bytes) -> str:
     """Why a path may not be written below a root, or an empty string.
 
     Refused: absolute paths, ``.`` and ``..`` and empty components, anything inside
-    ``.git``, NUL, backslashes and drive letters (other systems' separators).
+    ``.git`` or the kit's own folder, NUL, backslashes and drive letters (other
+    systems' separators), and what is longer than a file system takes.
     """
     reason = ""
     parts = path.split(b"/")
@@ -114,4 +119,8 @@ def unsafe_reason(path: bytes) -> str:
         reason = "has an empty or a . component"
     elif any(part.lower() == b".git" for part in parts):
         reason = "lies inside .git"
+    elif parts[0].lower() == OWN_FOLDER.encode():
+        reason = f"lies inside {OWN_FOLDER}, the kit's own folder"
+    elif max(map(len, parts)) > _NAME_MAX or len(path) > _PATH_MAX:
+        reason = f"is longer than {_NAME_MAX} bytes a component, or {_PATH_MAX} in all"
     return reason

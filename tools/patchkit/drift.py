@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from patchkit.diff_model import Hunk
 from patchkit.file_state import Finder, Source
 from patchkit.findings import Finding
+from patchkit.line_index import LineIndex, Norm
 from patchkit.side_by_side import table
 from patchkit.step import Misfit, place
 from patchkit.virtual_tree import VirtualTree
@@ -81,7 +82,18 @@ def _unsafe(misfit: Misfit) -> Finding:
             f"{error.component} is a symbolic link; nothing is written through one",
             hint="give the folder that really holds the files as the root",
         )
-    return _make(misfit, "T204", str(error).partition(": ")[2])
+    hint = ""
+    if any(_lies_at(each.old_path, error.component) for each in misfit.patch.files):
+        # Git does it in one go; a write that can be undone at every moment does not.
+        hint = (
+            f"the patch removes what lies at {error.component}: put the removal into a "
+            "patch of its own and apply that first, by itself"
+        )
+    return _make(misfit, "T204", str(error).partition(": ")[2], hint=hint)
+
+
+def _lies_at(path: str | None, place: str) -> bool:
+    return path is not None and f"{path}/".startswith(f"{place}/")
 
 
 def _mode(misfit: Misfit) -> Finding:
@@ -135,7 +147,8 @@ def _short_context(misfit: Misfit) -> Finding:
 def _old_id(misfit: Misfit) -> Finding:
     assert misfit.entry is not None
     stated = misfit.change.old_blob or ""
-    message = f"the file is {misfit.entry.blob[:12]}, the index line says {stated[:12]}"
+    found = misfit.entry.id_like(stated)
+    message = f"the file is {found[:12]}, the index line says {stated[:12]}"
     if misfit.fatal:
         return _make(misfit, "T220", message, hint="policy context accepts it")
     message += "; it differs elsewhere than where the hunks stand"
@@ -145,11 +158,11 @@ def _old_id(misfit: Misfit) -> Finding:
 def _new_id(misfit: Misfit) -> Finding:
     assert misfit.entry is not None
     stated = misfit.change.new_blob or ""
+    made = misfit.entry.id_like(stated)
     return _make(
         misfit,
         "T221",
-        f"the file after would be {misfit.entry.blob[:12]}, the index line promises "
-        f"{stated[:12]}",
+        f"the file after would be {made[:12]}, the index line promises {stated[:12]}",
         hint="the diff was changed after it was written: make it again",
     )
 
@@ -164,11 +177,12 @@ def _no_id(misfit: Misfit) -> Finding:
 
 
 def _hunk(misfit: Misfit) -> Finding:
-    hunk, lines = misfit.hunk, misfit.entry.lines if misfit.entry else ()
+    hunk = misfit.hunk
     assert hunk is not None
+    lines = misfit.entry.index if misfit.entry else LineIndex(())
     old = hunk.old_lines
     begin = place(hunk)[0]
-    places = find_lines(old, lines) if old else []
+    places = lines.find(old) if old else []
     had = _upstream(hunk, lines, places)
     if had is not None:
         message = f"upstream already has this hunk at line {had}"
@@ -245,7 +259,7 @@ _HINTS = {
 }
 
 
-def _upstream(hunk: Hunk, lines: _Lines, places: Sequence[int]) -> int | None:
+def _upstream(hunk: Hunk, lines: LineIndex, places: Sequence[int]) -> int | None:
     """The line of the first added line, if the whole new side stands somewhere.
 
     Not where the old side stands apart from it: then that is a look-alike.
@@ -254,7 +268,7 @@ def _upstream(hunk: Hunk, lines: _Lines, places: Sequence[int]) -> int | None:
     added = [line.text for line in hunk.lines if line.kind == "+"]
     if _letters(added) < 3:
         return None
-    found = find_lines(new, lines)
+    found = lines.find(new)
     if not found:
         return None
     if any(not found[0] <= start < found[0] + len(new) for start in places):
@@ -263,7 +277,7 @@ def _upstream(hunk: Hunk, lines: _Lines, places: Sequence[int]) -> int | None:
     return found[0] + kinds.index("+") + 1
 
 
-def _upstream_block(hunk: Hunk, lines: _Lines) -> int | None:
+def _upstream_block(hunk: Hunk, lines: LineIndex) -> int | None:
     """The line at which all added lines stand in one piece, if they tell enough."""
     runs: list[list[bytes]] = [[]]
     for line in hunk.lines:
@@ -274,7 +288,7 @@ def _upstream_block(hunk: Hunk, lines: _Lines) -> int | None:
     run = max(runs, key=_letters)
     if len([line for line in run if _letters([line])]) < 2 or _letters(run) < 24:
         return None
-    found = find_lines(run, lines)
+    found = lines.find(run)
     return found[0] + 1 if len(found) == 1 else None
 
 
@@ -282,49 +296,29 @@ def _letters(lines: _Lines) -> int:
     return sum(byte > 127 or chr(byte).isalnum() for line in lines for byte in line)
 
 
-def find_lines(wanted: _Lines, lines: _Lines) -> list[int]:
-    """Return every index at which ``wanted`` (not empty) stands in ``lines``."""
-    wanted, lines = tuple(wanted), tuple(lines)
-    found: list[int] = []
-    start = 0
-    while True:
-        try:
-            start = lines.index(wanted[0], start)
-        except ValueError:
-            return found
-        if lines[start : start + len(wanted)] == wanted:
-            found.append(start)
-        start += 1
-
-
-def _nearly(
-    old: _Lines, lines: _Lines, begin: int, norm: Callable[[bytes], bytes]
-) -> int | None:
+def _nearly(old: _Lines, lines: LineIndex, begin: int, norm: Norm) -> int | None:
     """Where ``old`` stands but for what ``norm`` takes away: declared place first."""
     if not old:
         return None
     wanted = [norm(line) for line in old]
     if not any(wanted):
         return None
-    found = find_lines(wanted, [norm(line) for line in lines])
+    found = lines.like(norm).find(wanted)
     if not found:
         return None
     return min(found, key=lambda start: abs(start - begin))
 
 
-def _nearest(old: _Lines, lines: _Lines, begin: int) -> int:
+def _nearest(old: _Lines, lines: LineIndex, begin: int) -> int:
     """The start at which most lines agree; the declared one unless half do."""
     votes: Counter[int] = Counter()
-    where: dict[bytes, list[int]] = {}
-    for number, line in enumerate(lines):
-        if _letters([line]):
-            where.setdefault(line, []).append(number)
     telling = 0
     for number, line in enumerate(old):
-        spots = where.get(line, ())
-        telling += bool(_letters([line]))
-        if len(spots) <= 50:
-            votes.update(spot - number for spot in spots)
+        if _letters([line]):
+            telling += 1
+            spots = lines.spots(line)
+            if len(spots) <= 50:
+                votes.update(spot - number for spot in spots)
     if not votes:
         return begin
     best = max(votes, key=lambda start: (votes[start], -abs(start - begin)))
@@ -339,7 +333,7 @@ def _some(lines: _Lines) -> list[str]:
     return [line.decode("utf-8", "backslashreplace").rstrip() for line in lines[:5]]
 
 
-_NEARLY: tuple[tuple[str, str, Callable[[bytes], bytes]], ...] = (
+_NEARLY: tuple[tuple[str, str, Norm], ...] = (
     (
         "T214",
         "differs in its line end (CRLF or LF)",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal, Protocol, runtime_checkable
 
-from patchkit.errors import Refused
+from patchkit.errors import EnvironmentProblem, Refused
 
 REGULAR = 0o100644
 EXECUTABLE = 0o100755
@@ -93,8 +94,17 @@ class MemorySource:
 
 
 def checked_parts(path: str) -> list[str]:
-    """Split a relative path; raise UnsafePath if it could lead out of its root."""
+    """Split a relative path.
+
+    Raises UnsafePath if it could lead out of its root, EnvironmentProblem where this
+    Python would write its bytes otherwise than git does.
+    """
     parts = path.split("/")
     if not path or any(part in ("", ".", "..") or "\0" in part for part in parts):
         raise UnsafePath(path, path, "escapes")
+    if not path.isascii() and sys.getfilesystemencoding() != "utf-8":
+        raise EnvironmentProblem(
+            f"{path}: file names of this locale are not UTF-8, and git's are bytes",
+            hint="type the same command again with PYTHONUTF8=1 before it",
+        )
     return parts

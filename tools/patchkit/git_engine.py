@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from patchkit.diff_model import Patch
 from patchkit.errors import EnvironmentProblem, OwnBug
 from patchkit.file_state import EXECUTABLE, REGULAR, FileState
 from patchkit.plan_types import Plan
+from patchkit.scratch import scratch_folder
 
 # What a user's or a system's configuration would otherwise decide.
 _CONFIG = {
@@ -72,9 +72,9 @@ def apply_with_git(
         start, end = end, start
     git = _git_module()
     began = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="vllm-patchkit-git-") as scratch:
-        _run_git(git, Path(scratch), wanted, start)
-        _compare(Path(scratch) / "tree", end)
+    with scratch_folder("git") as scratch:
+        _run_git(git, scratch, wanted, start)
+        _compare(scratch / "tree", end)
     return GitResult(time.perf_counter() - began)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from patchkit.diff_model import Hunk
-from patchkit.drift import find_lines
 from patchkit.step import place
 from patchkit.three_way import ThreeWay
 from patchkit.virtual_tree import split_lines
@@ -64,6 +63,21 @@ def fit_hunk(merger: ThreeWay, hunk: Hunk, base: bytes, ours: bytes) -> Placed:
             offset = spot - begin
             return Placed("moved", offset) if offset else Placed("exact")
     return Placed("merged")
+
+
+def find_lines(wanted: Sequence[bytes], lines: Sequence[bytes]) -> list[int]:
+    """Return every index at which ``wanted`` (not empty) stands in ``lines``."""
+    wanted, lines = tuple(wanted), tuple(lines)
+    found: list[int] = []
+    start = 0
+    while True:
+        try:
+            start = lines.index(wanted[0], start)
+        except ValueError:
+            return found
+        if lines[start : start + len(wanted)] == wanted:
+            found.append(start)
+        start += 1
 
 
 def _anchored(lines: Sequence[bytes], spot: int, hunk: Hunk) -> bool:

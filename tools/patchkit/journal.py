@@ -18,11 +18,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from patchkit.diff_paths import OWN_FOLDER
 from patchkit.errors import EnvironmentProblem, KitError
 from patchkit.file_state import checked_parts
 from patchkit.folder_handles import names_in, remove_folders, sync
 
-FOLDER = ".vllm-patchkit"
+FOLDER = OWN_FOLDER
 JOURNAL = "journal.json"
 DONE = "done.json"
 LOCK = "lock"
@@ -102,8 +103,10 @@ def locked_folder(root: int, root_path: Path) -> Iterator[int]:
 
     Raises EnvironmentProblem when another run holds it.
     """
+    made = False
     with contextlib.suppress(FileExistsError):
         os.mkdir(FOLDER, 0o700, dir_fd=root)
+        made = True
     try:
         folder = os.open(
             FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=root
@@ -113,22 +116,25 @@ def locked_folder(root: int, root_path: Path) -> Iterator[int]:
             f"{root_path / FOLDER}: {error.strerror}; a folder is wanted there"
         ) from None
     try:
+        if made:
+            os.fchmod(folder, 0o700)  # whatever the umask took of it
         try:
             lock = os.open(LOCK, _FLAGS, 0o600, dir_fd=folder)
         except FileNotFoundError:
             raise _busy(root_path) from None  # it removed the folder just now
         try:
+            # Outside of the block that tidies up: who gets no lock removes none.
             _take_lock(lock, root_path)
-            # Originals lie here for a while, maybe out of closed folders.
-            os.fchmod(folder, 0o700)
-            yield folder
-        finally:
             try:
+                # Originals lie here for a while, maybe out of closed folders.
+                os.fchmod(folder, 0o700)
+                yield folder
+            finally:
                 # While still held: the next run makes and locks a file of its own.
                 with contextlib.suppress(OSError, ValueError):
                     _tidy(root, folder)
-            finally:
-                os.close(lock)
+        finally:
+            os.close(lock)
     finally:
         os.close(folder)
 

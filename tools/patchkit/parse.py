@@ -8,10 +8,11 @@ with unidiff's reading (``second_reader``).
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from patchkit.diff_model import FileChange, Patch
 from patchkit.errors import EnvironmentProblem, UsageError
@@ -99,6 +100,7 @@ def parse_patch(data: bytes, name: str) -> ParseResult:
             )
         )
     findings += _same_file_twice(files, name)
+    findings += _file_and_folder(files, name)
     findings.sort(key=lambda finding: finding.line)
     if has_errors(findings):
         return ParseResult(None, tuple(findings))
@@ -133,6 +135,7 @@ def _unreadable(data: bytes, name: str) -> Finding | None:
     return None
 
 
+_COUNTS = re.compile(rb"@@ -\d+(?:,(\d{1,10}))? \+\d+(?:,(\d{1,10}))? @@")
 _STRUCTURE = (b"diff --", b"--- a/", b"--- /dev", b"+++ ", b"@@ -", b"index ")
 
 
@@ -140,14 +143,23 @@ def _crlf_line(lines: list[bytes]) -> int:
     """The first of the diff's own lines that ends in CR, from 1; 0 for none.
 
     Only lines that git itself words can tell: a body line that ends in CR is the
-    content of a CRLF file. So the lines looked at are headers, which never do.
+    content of a CRLF file, so what a hunk's header counts is passed over.
     """
+    old = new = 0
     for number, line in enumerate(lines, 1):
+        mark = line[:1]
+        if (old > 0 or new > 0) and mark in (b" ", b"+", b"-", b"\\"):
+            old -= mark in (b" ", b"-")
+            new -= mark in (b" ", b"+")
+            continue
+        old = new = 0
         if line.endswith(b"\r") and line.startswith(_STRUCTURE):
-            # `+++ x\r` inside a hunk is an added line `++ x` of a CRLF file.
+            # `+++ x\r` below a hunk of wrong counts is an added line `++ x`.
             if line.startswith((b"--- ", b"+++ ")) and not _in_header(lines, number):
                 continue
             return number
+        if hunk := _COUNTS.match(line):
+            old, new = (1 if count is None else int(count) for count in hunk.groups())
     return 0
 
 
@@ -204,23 +216,51 @@ def _header_faults(header: list[bytes], name: str, sections: bool) -> list[Findi
 
 
 def _same_file_twice(files: list[FileChange], name: str) -> list[Finding]:
-    seen: dict[str, int] = {}
+    """Paths of which two sections change one side.
+
+    A rename changes the old side of one path and the new side of another, so that two
+    files may trade names.
+    """
+    seen: dict[tuple[str, str], int] = {}
     findings = []
     for change in files:
-        paths = {change.path}
+        sides = {(change.path, "old"), (change.path, "new")}
+        if change.kind == "rename" and change.old_path is not None:
+            sides = {(change.old_path, "old"), (change.path, "new")}
         # A copy leaves its source alone, so the source may have a section too.
-        if change.old_path is not None and change.kind != "copy":
-            paths.add(change.old_path)
-        for path in sorted(paths):
-            if path in seen:
-                findings.append(
-                    Finding(
-                        name,
-                        change.line,
-                        "F015",
-                        f"{path} has a section already, at line {seen[path]}",
-                        hint="one section a file: export both changes as one diff",
-                    )
+        clashes = {side[0]: seen[side] for side in sides if side in seen}
+        for path, line in sorted(clashes.items()):
+            findings.append(
+                Finding(
+                    name,
+                    change.line,
+                    "F015",
+                    f"{path} has a section already, at line {line}",
+                    hint="one section a file: export both changes as one diff",
                 )
-            seen.setdefault(path, change.line)
+            )
+        seen.update(dict.fromkeys(sides - seen.keys(), change.line))
+    return findings
+
+
+def _file_and_folder(files: list[FileChange], name: str) -> list[Finding]:
+    """Paths that, before or after the patch, would be a file and a folder at once."""
+    findings = []
+    for side in ("old_path", "new_path"):
+        paths = {getattr(change, side): change for change in files}
+        for change in paths.values():
+            path = getattr(change, side) or ""
+            above = [str(parent) for parent in PurePosixPath(path).parents]
+            findings += [
+                Finding(
+                    name,
+                    change.line,
+                    "F015",
+                    f"{path} lies below {folder}, which is a file at line "
+                    f"{paths[folder].line}",
+                    hint="export the diff again from one tree to another",
+                )
+                for folder in above
+                if folder in paths
+            ]
     return findings

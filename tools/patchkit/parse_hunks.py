@@ -9,9 +9,9 @@ from patchkit.form_fault import FormFault
 
 CONTEXT = 3  # lines of context that git diff writes
 MARKER = b"\\ No newline at end of file"
+_NUMBER = rb"(0|[1-9]\d{0,9})"  # what has more digits numbers no line of any file
 _HEADER = re.compile(
-    rb"@@ -(0|[1-9]\d*)(?:,(0|[1-9]\d*))? \+(0|[1-9]\d*)(?:,(0|[1-9]\d*))? @@(?: .*)?",
-    re.DOTALL,
+    rb"@@ -%b(?:,%b)? \+%b(?:,%b)? @@(?: .*)?" % (4 * (_NUMBER,)), re.DOTALL
 )
 _BODY = (b" ", b"+", b"-")
 _REDO = "export the patch again (git diff --full-index); do not edit hunks by hand"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from patchkit.blob import blob_id, blob_id_sha256
 from patchkit.diff_model import ChangeKind, FileChange
 from patchkit.diff_paths import read_name, shown, to_text
 from patchkit.form_fault import FormFault
@@ -14,7 +15,8 @@ from patchkit.section_names import SectionNames
 __all__ = ["FormFault", "SectionReader"]
 
 _EXPORT = "write the patch with: git diff --full-index"
-_EMPTY_BLOB = b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+# Of repositories of either object format, sha1 and sha256.
+_EMPTY_BLOBS = tuple(make(b"").encode() for make in (blob_id, blob_id_sha256))
 _INDEX = re.compile(rb"index ([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?")
 _FIELDS = (
     b"old mode ",
@@ -266,7 +268,8 @@ class SectionReader:
         elif not has_hunks and kind in ("create", "delete"):
             side = 1 if kind == "create" else 0
             ids = (index or b"..").split(b" ")[0].split(b"..")
-            if not ids[side] or not _EMPTY_BLOB.startswith(ids[side]):
+            empty = (blob.startswith(ids[side]) for blob in _EMPTY_BLOBS)
+            if not ids[side] or not any(empty):
                 raise FormFault(
                     line,
                     "F018",

@@ -119,6 +119,7 @@ def _planned(
         new.state if new else None,
         names,
         new.origins if new else (),
+        new.home if new and new.home != path else None,
     )
 
 

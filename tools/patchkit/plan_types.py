@@ -18,8 +18,9 @@ Origin = tuple[str, int]
 class PlannedFile:
     """One path, before and after; None where there is no file.
 
-    A rename is one path that vanishes and one that appears. ``patches`` names those
-    that touch the path. ``origins`` has one entry a line of ``after``: who added it,
+    A rename is one path that vanishes and one that appears, ``moved_from`` the first:
+    permissions and owner go with the file. ``patches`` names those that touch the
+    path. ``origins`` has one entry a line of ``after``: who added it,
     or None for a line that stood there before.
     """
 
@@ -28,6 +29,7 @@ class PlannedFile:
     after: FileState | None
     patches: tuple[str, ...] = ()
     origins: tuple[Origin | None, ...] = field(default=(), repr=False, compare=False)
+    moved_from: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

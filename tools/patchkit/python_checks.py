@@ -9,10 +9,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,11 +21,7 @@ from patchkit.errors import EnvironmentProblem
 from patchkit.file_state import FileState
 from patchkit.findings import Finding
 from patchkit.plan_types import Plan, PlannedFile
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from patchkit.scratch import scratch_folder
 
 _SIDES = ("before", "after")
 
@@ -89,6 +85,9 @@ def _compile(state: FileState) -> _Said:
             return _Said(error.msg, error.lineno or 0)
         except ValueError as error:
             return _Said(str(error))
+        except (MemoryError, RecursionError):
+            # What the parser raises where its own stack is at an end.
+            return _Said("too deeply nested for this Python")
     # An invalid escape was a DeprecationWarning until Python 3.12.
     kinds = (SyntaxWarning, DeprecationWarning)
     return _Said(
@@ -124,6 +123,9 @@ def _compiled(
             line = error.lineno or 0
             message = f"line {line} is no Python {version}: {error.msg}"
             findings.append(_at(file, line, "P405", message))
+        except (MemoryError, RecursionError):
+            # Objects nest deeper than compile() had to: nothing to judge by.
+            return findings
     return findings
 
 
@@ -168,10 +170,10 @@ class _Ruff:
         self._packages = frozenset(packages)
         self._program = _find_ruff()
         self._unparsable: set[str] = set()
+        self._scratch = ExitStack()
 
     def __enter__(self) -> _Ruff:
-        self._scratch = tempfile.TemporaryDirectory(prefix="vllm-patchkit-ruff-")
-        self._root = Path(self._scratch.name).resolve()
+        self._root = self._scratch.enter_context(scratch_folder("ruff")).resolve()
         config = self._config.read_bytes()
         for side in _SIDES:
             folder = self._root / side
@@ -206,7 +208,7 @@ class _Ruff:
         if self._check.poll() is None:
             self._check.kill()
         self._check.communicate()
-        self._scratch.cleanup()
+        self._scratch.close()
 
     def _start(self, command: str, *words: str) -> subprocess.Popen[bytes]:
         env = {
@@ -301,6 +303,13 @@ def _first_difference(old: bytes, new: bytes) -> int:
 
 
 def _first_party(config: bytes) -> list[str]:
+    # Here, where upstream's rules are asked for: before 3.11 it is no part of Python,
+    # and an image in which a plain diff is applied may lack it.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
     tool = tomllib.loads(config.decode("utf-8")).get("tool", {})
     isort = tool.get("ruff", {}).get("lint", {}).get("isort", {})
     return list(isort.get("known-first-party", []))

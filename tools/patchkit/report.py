@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any, Literal
 from urllib.parse import quote
 
+from patchkit.diff_paths import shown
 from patchkit.findings import Finding
 from patchkit.rules import RULES
 
@@ -39,7 +40,8 @@ def render(
         lines = [_annotation(finding) for finding in findings]
     else:
         lines = [line for finding in findings for line in as_text(finding)]
-    return "\n".join([*lines, str(summary["line"])])
+    lines += [shown(line) for line in str(summary["line"]).split("\n")]
+    return "\n".join(lines)
 
 
 def outcome(findings: Sequence[Finding]) -> str:
@@ -73,7 +75,8 @@ def as_text(finding: Finding) -> list[str]:
     ]
     if finding.hint:
         lines.append(f"    hint: {finding.hint}")
-    return lines
+    # Paths and texts of a patch are someone else's: none may act on the terminal.
+    return [shown(line) for line in lines]
 
 
 def count_line(findings: Iterable[Finding]) -> str:
@@ -96,9 +99,8 @@ def workflow_error(title: str, message: str) -> str:
 
 def _annotation(finding: Finding) -> str:
     """A GitHub workflow command; its escapes are those of actions/toolkit."""
-    message = finding.message
-    for line in (*finding.detail, *([f"hint: {finding.hint}"] if finding.hint else [])):
-        message += f"\n{line}"
+    hint = [f"hint: {finding.hint}"] if finding.hint else []
+    message = "\n".join(map(shown, (finding.message, *finding.detail, *hint)))
     rule = RULES[finding.code].name
     properties = (
         f"file={_escape_property(finding.path)},line={max(finding.line, 1)},"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from patchkit.blob import is_null
+from patchkit.contradictions import agree
 from patchkit.diff_model import FileChange, Patch
 from patchkit.file_state import UnsafePath
 from patchkit.plan_types import Policy
@@ -29,6 +30,10 @@ class Expected:
         return (self.blob is None or entry.has_id(self.blob)) and (
             self.mode is None or entry.state.mode == self.mode
         )
+
+    def may_be(self, other: Expected) -> bool:
+        """Tell whether one file can be as both say; modes are left to the walk."""
+        return self.present == other.present and agree(self.blob, other.blob)
 
 
 @dataclass
@@ -183,7 +188,8 @@ def _expected(
     """What may lie at ``path`` after 0, 1, … patches, and whether ids say it fully.
 
     None where one patch has two sections for the path: their ids name states in the
-    middle of a patch, in which no tree should be.
+    middle of a patch, in which no tree should be. Nor do ids tell anything where a
+    patch was not made on top of the one before it: two changes of one file, say.
     """
     choices: list[set[Expected]] = [set() for _ in range(len(patches) + 1)]
     full = True
@@ -201,6 +207,8 @@ def _expected(
         if len(sections) > 1:
             return None
         before, after, says_all = _sides(sections[0], path)
+        if last is not None and not last.may_be(before):
+            return None
         for count in range(since, number):
             choices[count].add(before)
             if last is not None:

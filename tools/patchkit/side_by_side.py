@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 
 TEXT_WIDTH = 39
 _AROUND = 2
+_MOST = 400  # expected lines compared: difflib takes minutes for 100,000
 _MARKS = {"\t": "\\t", "\r": "\\r", "\f": "\\f", "\v": "\\v", "\0": "\\0"}
 _Row = tuple[str, str, str]
 
@@ -42,8 +43,20 @@ def table(
     """Return rows ``number expected | number found``; long equal runs are folded.
 
     ``first`` and ``found_first`` are the line numbers, from 1, of the first lines.
-    Found lines past the last expected one are left out.
+    Found lines past the last expected one are left out, and of hundreds of lines
+    those that follow the first difference are compared alone.
     """
+    skipped = 0
+    left_out = 0
+    if len(expected) > _MOST:
+        same = _equal_start(expected, found)
+        if same < len(expected):
+            skipped = max(0, same - _AROUND)
+        left_out = len(expected) - skipped - _MOST
+        expected = expected[skipped : skipped + _MOST]
+        # Some more, so that lines of the tree's own push no expected one out.
+        found = found[skipped : skipped + 2 * _MOST]
+        first, found_first = first + skipped, found_first + skipped
     rows: list[_Row] = []
     matcher = SequenceMatcher(None, expected, found, autojunk=False)
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():
@@ -61,7 +74,18 @@ def table(
     if not rows:
         return ()
     title = f"{'':6} {'expected (patch)':{TEXT_WIDTH}}   {'':6} found"
-    return (title.rstrip(), *_fold(rows))
+    out = [title.rstrip(), *_equal(skipped), *_fold(rows)]
+    if left_out > 0:
+        out.append(f"{'':6} … {left_out} more lines, not compared")
+    return tuple(out)
+
+
+def _equal_start(one: Sequence[bytes], other: Sequence[bytes]) -> int:
+    """How many lines are the same from the start on."""
+    for number, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return number
+    return min(len(one), len(other))
 
 
 def _row(left: tuple[int, bytes] | None, right: tuple[int, bytes] | None) -> _Row:
@@ -113,10 +137,11 @@ def _fold(rows: Sequence[_Row]) -> list[str]:
         if telling and not any(abs(number - other) <= _AROUND for other in telling):
             hidden += 1
             continue
-        if hidden:
-            out.append(f"{'':6} … {hidden} equal line{'s' * (hidden > 1)}")
-            hidden = 0
+        out += _equal(hidden)
+        hidden = 0
         out.append(f"{left} {mark} {right}")
-    if hidden:
-        out.append(f"{'':6} … {hidden} equal line{'s' * (hidden > 1)}")
-    return out
+    return out + _equal(hidden)
+
+
+def _equal(count: int) -> list[str]:
+    return [f"{'':6} … {count} equal line{'s' * (count > 1)}"] if count else []

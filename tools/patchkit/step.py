@@ -241,12 +241,15 @@ class _Walk:
             raise _Stop(self.step.misfits.pop())
         if change.kind != "delete":
             self._check_ends(change, before, lines)
+        home = before.home if before else None
+        if change.kind == "rename":
+            home = home or change.old_path
         if not change.hunks and before is not None:
-            after = Entry(FileState(before.state.data, mode), lines, origins)
+            after = Entry(FileState(before.state.data, mode), lines, origins, home)
         else:
             new_lines, new_origins = _splice(change, lines, origins, self.patch.name)
             data = b"".join(new_lines)
-            after = Entry(FileState(data, mode), new_lines, new_origins)
+            after = Entry(FileState(data, mode), new_lines, new_origins, home)
         true_before = self._check_old_id(change, before)
         self._check_new_id(change, after, before, true_before)
         return after

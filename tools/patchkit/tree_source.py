@@ -24,6 +24,23 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 _FOLDERS_SEARCHED = 20_000
 
 
+def check_root(root: Path) -> None:
+    """Raise UsageError unless ``root`` is a folder, EnvironmentProblem out of reach."""
+    try:
+        mode = root.stat().st_mode
+    except PermissionError as error:
+        raise EnvironmentProblem(
+            f"{root}: {error.strerror}", hint="run as the user who owns the tree"
+        ) from None
+    except (OSError, ValueError):
+        mode = 0
+    if not stat.S_ISDIR(mode):
+        raise UsageError(
+            f"{root}: no such folder" if not mode else f"{root} is no folder",
+            hint="give the folder that a/ and b/ of the diff stand for",
+        )
+
+
 class TreeSource:
     """The files below ``root``; ``root`` itself may be reached through a link.
 
@@ -33,8 +50,7 @@ class TreeSource:
 
     def __init__(self, root: Path) -> None:
         """Raise UsageError unless ``root`` is a folder."""
-        if not root.is_dir():
-            raise UsageError(f"{root}: no such folder", hint="give the tree's folder")
+        check_root(root)
         self.root = root
         self.label = str(root)
 

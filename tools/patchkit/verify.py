@@ -81,11 +81,16 @@ def verify_files(
 
 
 def _judge_on_tree(patches: list[Patch], tree: Path, report: Report) -> None:
+    from patchkit.contradictions import check_together
     from patchkit.plan import make_plan
     from patchkit.python_checks import check_python
     from patchkit.tree_source import TreeSource
 
-    plan = make_plan(patches, TreeSource(tree), policy="context")
+    source = TreeSource(tree)
+    if contradictions := check_together(patches):
+        report.findings += contradictions
+        return
+    plan = make_plan(patches, source, policy="context")
     report.findings += plan.findings
     if plan.state == "apply":
         # As in apply: a tree of any origin may hold .py files that are none.

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from patchkit.blob import blob_id
+from patchkit.blob import NULL_ID, blob_id, blob_id_sha256
 from patchkit.file_state import FileState, Source, UnsafePath
+from patchkit.line_index import LineIndex
 from patchkit.plan_types import Origin
 
 Origins = tuple[Origin | None, ...]
@@ -16,20 +17,43 @@ Origins = tuple[Origin | None, ...]
 
 @dataclass(frozen=True)
 class Entry:
-    """A file of an image; ``origins`` has one entry a line, see ``PlannedFile``."""
+    """A file of an image; ``origins`` has one entry a line, see ``PlannedFile``.
+
+    ``home`` is the path it had in the source, where renames took it elsewhere.
+    """
 
     state: FileState
     lines: tuple[bytes, ...]
     origins: Origins
+    home: str | None = None
 
     @cached_property
     def blob(self) -> str:
         """The blob id of the bytes, worked out once."""
         return blob_id(self.state.data)
 
+    @cached_property
+    def index(self) -> LineIndex:
+        """Where its lines stand."""
+        return LineIndex(self.lines)
+
+    def id_like(self, stated: str) -> str:
+        """The blob id in the object format that ``stated`` is of."""
+        return self._blob_sha256 if len(stated) > len(NULL_ID) else self.blob
+
+    @cached_property
+    def _blob_sha256(self) -> str:
+        return blob_id_sha256(self.state.data)
+
     def has_id(self, stated: str) -> bool:
         """Tell whether an ``index`` line's id, shortened or not, names these bytes."""
-        return bool(stated) and self.blob.startswith(stated.lower())
+        stated = stated.lower()
+        if not stated:
+            return False
+        if self.id_like(stated).startswith(stated):
+            return True
+        # A shortened one does not tell which object format it is of.
+        return len(stated) < len(NULL_ID) and self._blob_sha256.startswith(stated)
 
 
 def split_lines(data: bytes) -> tuple[bytes, ...]:

@@ -36,14 +36,19 @@ def plan_record(
     """The RECORD of the distribution that ``files`` belong to, before and after.
 
     Empty where no ``*.dist-info/RECORD`` below ``root`` lists one of them. One that
-    is a link, or cannot be read, is left alone.
+    is a link, cannot be read, or is among ``files`` is left alone.
     """
     planned: list[PlannedFile] = []
     notes: list[str] = []
     source = TreeSource(root)
     paths = [os.fsencode(_quoted(file.path)) for file in files if file.before]
+    patched = {file.path for file in files}
     for folder in sorted(root.glob("*.dist-info")):
         path = f"{folder.name}/RECORD"
+        if path in patched:
+            # Two plans for one file: the later would undo what the patches say.
+            notes.append(f"{path}: as the patches leave it, since they change it")
+            continue
         try:
             before = source.read(path)
         except KitError:

@@ -19,7 +19,7 @@ RULES: tuple[Rule, ...] = (
     Rule("F012", "no-git-header", "A section does not begin with a diff --git line."),
     Rule("F013", "mode", "A mode is neither 100644 nor 100755, or contradicts."),
     Rule("F014", "header-line", "A header line is unknown, doubled or malformed."),
-    Rule("F015", "same-file-twice", "Two sections touch the same path."),
+    Rule("F015", "same-file-twice", "Two sections touch one path, or a path below it."),
     Rule("F016", "stray-line", "A line belongs neither to a header nor to a hunk."),
     Rule("F017", "truncated", "The file's last line has no line end: it was cut off."),
     Rule("F018", "no-change", "A section changes nothing, or lacks its hunks."),

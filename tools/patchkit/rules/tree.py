@@ -42,4 +42,9 @@ RULES: tuple[Rule, ...] = (
     Rule("T231", "out-of-order", "A patch is in the tree only with those before it."),
     Rule("T232", "ambiguous-state", "A tree is either before or after a patch."),
     Rule("T233", "changed-since", "A patched file is as the patches left it."),
+    Rule(
+        "T234",
+        "contradiction",
+        "No patch is given twice, and none takes back another of the same call.",
+    ),
 )

@@ -118,10 +118,12 @@ def test_throw_away_captures_leave_nothing(
 ) -> None:
     """The memory profile calls capture_model itself; only the call after it counts."""
     config = make_config(tmp_path, sizes=(1, 2))
-    runner = runner_of(config, monkeypatch, Speculator(config), encoder_manager(config))
+    speculator, encoder = Speculator(config), encoder_manager(config)
+    runner = runner_of(config, monkeypatch, speculator, encoder)
     assert GPUModelRunner.profile_cudagraph_memory(runner) >= 0
-    # The target, each step of the speculator, and the encoder.
-    assert len(runner.captures) > 2 * len(DRAFTING)
+    assert {mode.name for mode in runner.captures} == {"NONE", "PIECEWISE"}
+    assert speculator.captured
+    assert set(encoder.budget_graphs["default"]) == {16, 32}
     assert list(tmp_path.iterdir()) == []
     assert log.lines == []
     again = runner_of(config, monkeypatch)

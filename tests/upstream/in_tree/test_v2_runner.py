@@ -195,3 +195,15 @@ def test_captures_outside_of_a_session_leave_nothing(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     CudaGraphManager.capture(manager_of(config), forward_fns())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_captures_to_be_thrown_away_leave_nothing(tmp_path: Path, log: Log) -> None:
+    """As a runner says it, whose memory profile captures by capture_model itself."""
+    config = make_config(tmp_path)
+    manager = manager_of(config)
+    seen: list[BatchExecutionDescriptor] = []
+    with trace_capture_session(config, "v2", manager, profile_only=True):
+        manager.capture(forward_fns(seen))
+    assert len(seen) == 5
+    assert list(tmp_path.iterdir()) == []
+    assert log.lines == []

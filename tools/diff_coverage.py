@@ -63,7 +63,8 @@ def _cover(release: Release) -> Result:
     seconds = time.monotonic() - began
     if run.status:
         print(run.output)
-        return _say(Result(False, f"{release.name}: the upstream tests failed"))
+        end = run.output.strip().rpartition("\n")[2]
+        return _say(Result(False, f"{release.name}: the upstream tests failed: {end}"))
     for test in run.left_out:
         print(f"left out: {test}")
     series = load_series(release)

@@ -6,7 +6,9 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.command_line import run as run_main
@@ -38,19 +40,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         else [releases.find(options.version)]
     )
     results = [_cover(release) for release in chosen]
-    return EXIT_OK if all(results) else EXIT_REFUSED
+    if len(results) > 1:
+        print("\n".join(result.line for result in results))
+    return EXIT_OK if all(result.is_right for result in results) else EXIT_REFUSED
 
 
-def _cover(release: Release) -> bool:
+@dataclass(frozen=True)
+class Result:
+    """Of one release: whether every test passed and every line ran, and a line."""
+
+    is_right: bool
+    line: str
+
+
+def _cover(release: Release) -> Result:
+    began = time.monotonic()
     with (
         tempfile.TemporaryDirectory() as folder,
         step_progress(f"running the upstream tests of {release.name}"),
     ):
         run = run_upstream_tests(release, Path(folder).resolve())
+    seconds = time.monotonic() - began
     if run.status:
         print(run.output)
-        print(f"{release.name}: the upstream tests failed")
-        return False
+        end = run.output.strip().rpartition("\n")[2]
+        return _say(Result(False, f"{release.name}: the upstream tests failed: {end}"))
+    for test in run.left_out:
+        print(f"left out: {test}")
     series = load_series(release)
     source = open_source(release, paths=series.paths)
     plan = make_plan(series.patches, source, policy="exact")
@@ -64,11 +80,19 @@ def _cover(release: Release) -> bool:
     ran = total - sum(len(file.missing) for file in files)
     added = sum(file.added for file in files)
     share = 100 * ran / total if total else 0.0
-    print(
-        f"{release.name}: {ran} of {total} executable lines of {added} added ran "
-        f"({share:.1f} %), in {run.passed} tests"
+    return _say(
+        Result(
+            total > 0 and ran == total,
+            f"{release.name}: {ran} of {total} executable lines of {added} added ran "
+            f"({share:.1f} %), in {run.passed} tests, {len(run.left_out)} left out, "
+            f"{seconds:.0f} s",
+        )
     )
-    return total > 0 and ran == total
+
+
+def _say(result: Result) -> Result:
+    print(result.line, flush=True)
+    return result
 
 
 if __name__ == "__main__":

@@ -3,6 +3,10 @@
 It holds the release's own torch pin and the sdist's ``requirements/common.txt``, as a
 CPU needs no more to import vLLM's Python sources, and what its tests run with. No
 compiled kernel of vLLM is in it.
+
+Releases with one torch pin share a base of several gigabytes. A release's own
+environment lies on top of that and holds what it wants otherwise, by pip's own
+judgement: mostly a few megabytes.
 """
 
 from __future__ import annotations
@@ -13,58 +17,87 @@ import hashlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from packaging.version import Version
 
 from patchkit.cache import cache_folder, disk_problems
 from patchkit.errors import EnvironmentProblem
-from patchkit.releases import Release
+from patchkit.releases import Release, load_releases
 from patchkit.step_progress import step_progress
 from patchkit.upstream import open_source
 
 REQUIREMENTS = "requirements/common.txt"
 TEST_TOOLS = ("coverage>=7.10", "pytest>=8", "pytest-timeout>=2")
 STAMP = "complete"
+# Makes an environment see another's packages after its own.
+BASE_LINK = "patchkit-base.pth"
 
 
 def upstream_python(release: Release) -> Path:
     """The interpreter of the release's environment, which is made on first use.
 
-    Several gigabytes and some minutes, once. Raises EnvironmentProblem when it cannot
-    be made; a half-made one is made anew by the next call.
+    Several gigabytes and some minutes, once for each torch pin. Raises
+    EnvironmentProblem when it cannot be made; a half-made one is made anew by the next
+    call.
     """
+    base = _environment(_oldest_with_torch(release), None)
+    return _environment(release, base) / "bin" / "python"
+
+
+def _oldest_with_torch(release: Release) -> Release:
+    """The release whose requirements a base holds: a later one does not change it."""
+    same = [r for r in load_releases().release.values() if r.torch == release.torch]
+    return min(same, key=lambda r: Version(r.name), default=release)
+
+
+def _environment(release: Release, base: Path | None) -> Path:
+    """The folder of a base, or of what ``release`` wants on top of one."""
     source = open_source(release, paths=(REQUIREMENTS,))
     requirements = source.file(REQUIREMENTS)
     wanted = [f"torch=={release.torch}", *TEST_TOOLS]
-    recipe = "\n".join([sys.version, *wanted, requirements.read_text()])
+    below = base.name if base else ""
+    recipe = "\n".join([sys.version, below, *wanted, requirements.read_text()])
     key = hashlib.sha256(recipe.encode()).hexdigest()[:12]
-    folder = cache_folder("environments") / f"{source.version}-{key}"
-    python = folder / "bin" / "python"
+    name = source.version if base else f"torch-{release.torch}"
+    folder = cache_folder("environments") / f"{name}-{key}"
+    what = f"making the environment of torch {release.torch}, some GB and minutes"
+    if base:
+        what = f"making the environment of vLLM {source.version} on {base.name}"
     with _one_at_a_time(folder):
         if (folder / STAMP).is_file():
-            return python
-        with step_progress(
-            f"making the environment of vLLM {source.version}: torch {release.torch} "
-            "and its requirements, about 5 GB, some minutes"
-        ):
+            return folder
+        with step_progress(what):
             shutil.rmtree(folder, ignore_errors=True)
-            _run([sys.executable, "-m", "venv", str(folder)])
-            _run(
-                [
-                    *(str(python), "-m", "pip", "install", "--quiet"),
-                    *("--disable-pip-version-check", "--no-compile"),
-                    *wanted,
-                    *("-r", str(requirements)),
-                ]
-            )
+            _make(folder, base, [*wanted, "-r", str(requirements)])
             (folder / STAMP).touch()
-    return python
+    return folder
+
+
+def _make(folder: Path, base: Path | None, wanted: Sequence[str]) -> None:
+    _run([sys.executable, "-m", "venv", str(folder)])
+    if base:
+        # Not a plain path, whose own .pth files would not be read.
+        line = f"import site; site.addsitedir({str(_site_packages(base))!r})\n"
+        (_site_packages(folder) / BASE_LINK).write_text(line)
+    _run(
+        [
+            *(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"),
+            *("--disable-pip-version-check", "--no-compile", *wanted),
+        ]
+    )
+
+
+def _site_packages(folder: Path) -> Path:
+    (found,) = folder.glob("lib/python3*/site-packages")
+    return found
 
 
 @contextlib.contextmanager
 def _one_at_a_time(folder: Path) -> Iterator[None]:
     with disk_problems(folder):
-        lock = folder.with_suffix(".lock").open("w")
+        lock = folder.with_name(f"{folder.name}.lock").open("w")
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

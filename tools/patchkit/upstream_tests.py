@@ -23,6 +23,7 @@ IN_TREE = PROJECT / "tests" / "upstream" / "in_tree"
 class UpstreamRun:
     """One pytest run: its exit status, its output, and lines run by path.
 
+    ``left_out`` has the tests that were not collected, each with the reason.
     ``lines`` maps a path of the series to the executable lines that ran and those
     that did not, as coverage.py has them.
     """
@@ -30,6 +31,7 @@ class UpstreamRun:
     status: int
     output: str
     passed: int
+    left_out: tuple[str, ...]
     lines: dict[str, tuple[frozenset[int], frozenset[int]]]
 
 
@@ -83,6 +85,7 @@ def run_upstream_tests(
         tests.returncode,
         tests.stdout,
         int(counted[1]) if counted else 0,
+        tuple(re.findall(r"^left out: (.*)$", tests.stdout, re.MULTILINE)),
         _lines(json.loads(report.read_text()), tree),
     )
 

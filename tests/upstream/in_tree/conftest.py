@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import nullcontext
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+import upstream_api
 from stand_ins import EagerCapture, EagerGraph
 from vllm.config import DeviceConfig, VllmConfig, set_current_vllm_config
 from vllm.distributed.parallel_state import (
@@ -16,8 +17,40 @@ from vllm.distributed.parallel_state import (
     initialize_model_parallel,
 )
 from vllm.profiler import capture_trace_files, capture_traces
-from vllm.v1.worker import gpu_model_runner
-from vllm.v1.worker.gpu import cudagraph_utils
+
+LEFT_OUT: pytest.StashKey[list[str]] = pytest.StashKey()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "needs(there, what): left out where the release has no such thing"
+    )
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Tests of what the release does not have are not collected."""
+    left_out = {
+        item: mark.args[1]
+        for item in items
+        for mark in item.iter_markers("needs")
+        if not mark.args[0]
+    }
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=list(left_out))
+    names = {f"{item.path.stem}::{item.name}": what for item, what in left_out.items()}
+    config.stash[LEFT_OUT] = [
+        f"left out: {name}: the release has no {what}" for name, what in names.items()
+    ]
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Which tests those are, and why."""
+    for line in config.stash.get(LEFT_OUT, []):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,24 +62,47 @@ def one_process(tmp_path_factory: pytest.TempPathFactory) -> None:
         initialize_model_parallel(backend="gloo")
 
 
+class Platform:
+    """Pools that are not there, and none of the platforms that capture asks for."""
+
+    _global_graph_pool = "global pool"
+
+    def get_global_graph_pool(self) -> str:
+        return self._global_graph_pool
+
+    def graph_pool_handle(self) -> str:
+        return "pool"
+
+    def is_cuda_alike(self) -> bool:
+        return False
+
+    def is_rocm(self) -> bool:
+        return False
+
+
 @pytest.fixture(autouse=True)
 def eager_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Graphs that run eagerly, on streams and pools that are not there."""
     monkeypatch.setattr(torch.cuda, "CUDAGraph", EagerGraph)
     monkeypatch.setattr(torch.cuda, "graph", EagerCapture)
-    pools = SimpleNamespace(
-        get_global_graph_pool=lambda: "global pool",
-        graph_pool_handle=lambda: "pool",
-        is_cuda_alike=lambda: False,
-        is_rocm=lambda: False,
-    )
-    for module in (cudagraph_utils, gpu_model_runner):
-        monkeypatch.setattr(module, "graph_capture", lambda device: nullcontext())
-        monkeypatch.setattr(module, "current_platform", pools)
-    monkeypatch.setattr(gpu_model_runner, "lock_workspace", lambda: None)
+    stand_ins: dict[str, Any] = {
+        "graph_capture": lambda **_: nullcontext(),
+        "current_platform": Platform(),
+        "current_stream": lambda: None,
+        "lock_workspace": lambda: None,
+        "PIN_MEMORY": False,
+        "is_pin_memory_available": lambda: False,
+        # The models that are captured here are plain functions.
+        "has_compiled_submodule": lambda _: True,
+    }
+    for module in upstream_api.device_modules():
+        for name, stand_in in stand_ins.items():
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, stand_in)
     monkeypatch.setattr(torch.accelerator, "synchronize", lambda: None)
     monkeypatch.setattr(torch.accelerator, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.accelerator, "get_memory_info", lambda: (1, 2))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1, 2))
     monkeypatch.setattr(capture_trace_files, "_used_directories", set())
 
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from upstream_api import forward_factory
 from vllm.compilation.counter import compilation_counter
 from vllm.config import (
     CompilationConfig,
@@ -18,7 +19,6 @@ from vllm.config import (
     CUDAGraphMode,
     ProfilerConfig,
 )
-from vllm.v1.worker.gpu.cudagraph_utils import AttentionState
 
 BEGIN = "mark::begin_capture"
 END = "mark::end_capture"
@@ -32,7 +32,9 @@ class EagerGraph:
 class EagerCapture:
     """Stands in for ``torch.cuda.graph``: the body runs at once."""
 
-    def __init__(self, graph: EagerGraph, pool: object = None) -> None:
+    def __init__(
+        self, graph: EagerGraph, pool: object = None, stream: object = None
+    ) -> None:
         assert isinstance(graph, EagerGraph)
         self.pool = pool
 
@@ -94,6 +96,12 @@ def make_config(
         splitting_ops=list(CompilationConfig._attention_ops),
         mode=CompilationMode.VLLM_COMPILE,
     )
+    speculative = None
+    if num_speculative_tokens:
+        speculative = SimpleNamespace(
+            num_speculative_tokens=num_speculative_tokens,
+            uses_dynamic_speculative_decoding=lambda: False,
+        )
     return SimpleNamespace(
         profiler_config=ProfilerConfig(**profiler),
         compilation_config=compilation,
@@ -102,28 +110,29 @@ def make_config(
             data_parallel_index=data_parallel_index,
             data_parallel_size=1,
             tensor_parallel_size=1,
+            cp_kv_cache_interleave_size=1,
             use_ubatching=False,
             num_ubatches=1,
         ),
         model_config=SimpleNamespace(multimodal_config=None),
+        cache_config=SimpleNamespace(use_kda_recoverssm=False),
+        use_cumem_cudagraph_pool=False,
         lora_config=lora,
-        speculative_config=None,
+        speculative_config=speculative,
         num_speculative_tokens=num_speculative_tokens,
     )
 
 
 def forward_fns(
     seen: list[Any] | None = None, fail_at: int | None = None
-) -> Callable[..., tuple[Callable[[CUDAGraphMode], None], AttentionState]]:
+) -> Callable[..., Any]:
     """A ``create_forward_fn`` for CudaGraphManager.capture.
 
     ``seen`` collects the descriptors captured; the capture for ``fail_at`` tokens
     raises ValueError.
     """
 
-    def create(
-        desc: Any, warmup: bool
-    ) -> tuple[Callable[[CUDAGraphMode], None], AttentionState]:
+    def create(desc: Any, warmup: bool) -> Callable[[CUDAGraphMode], None]:
         torch.tan(torch.ones(3))  # Inputs are prepared outside of the graph.
 
         def forward(mode: CUDAGraphMode) -> None:
@@ -139,6 +148,6 @@ def forward_fns(
             else:
                 capture_work()
 
-        return forward, AttentionState(None, {})
+        return forward
 
-    return create
+    return forward_factory(create)

@@ -14,7 +14,7 @@ from vllm.v1.worker.gpu_worker import Worker
 def test_off_by_default():
     config = ProfilerConfig()
     assert config.capture_torch_profiler is False
-    assert config.detailed_trace_annotation is False
+    assert getattr(config, "detailed_trace_annotation", False) is False
 
 
 def test_needs_the_torch_profiler():
@@ -51,6 +51,7 @@ def scheduled(new, cached):
             num_computed_tokens=[row[1] for row in cached],
             num_output_tokens=[row[3] for row in cached],
         ),
+        scheduled_encoder_input_stats=None,
         num_scheduled_tokens={row[0]: row[2] for row in [*new, *cached]},
     )
 

@@ -1,8 +1,7 @@
-"""The V2 runner: the real CudaGraphManager.capture, for target and speculators."""
+"""The V2 runner: the real CudaGraphManager.capture."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,37 +9,17 @@ from typing import Any
 import pytest
 import torch
 from reader import folder_of, merged, read_index, read_traces
-from stand_ins import (
-    BEGIN,
-    DEVICE,
-    END,
-    capture_work,
-    forward_fns,
-    make_config,
-    piecewise_work,
-    warm_up_work,
-)
+from stand_ins import BEGIN, END, forward_fns, make_config, warm_up_work
+from upstream_api import BREAKABLE_GRAPHS, V2_LORA_GRAPHS
+from v2_runner import manager_of
 from vllm.config import CUDAGraphMode
 from vllm.profiler.capture_traces import trace_capture_session
-from vllm.v1.worker.gpu import cudagraph_utils, model_runner
 from vllm.v1.worker.gpu.cudagraph_utils import (
-    AttentionState,
     BatchExecutionDescriptor,
     CudaGraphManager,
-    ModelCudaGraphManager,
 )
-from vllm.v1.worker.gpu.model_runner import GPUModelRunner
-from vllm.v1.worker.gpu.spec_decode.autoregressive import (
-    cudagraph_utils as speculator_utils,
-)
-from vllm.v1.worker.gpu.spec_decode.dflash.cudagraph import DFlashCudaGraphManager
 
 from conftest import Log
-
-
-def manager_of(config: Any, kind: type = CudaGraphManager, **more: Any) -> Any:
-    mode = config.compilation_config.cudagraph_mode
-    return kind(config, DEVICE, mode, config.num_speculative_tokens + 1, **more)
 
 
 def capture(config: Any, manager: Any, **more: Any) -> list[BatchExecutionDescriptor]:
@@ -98,10 +77,21 @@ def test_one_trace_a_graph_and_the_index(tmp_path: Path, log: Log) -> None:
     }
 
 
-def test_the_region_is_the_capture_from_begin_to_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "breakable", [False, pytest.param(True, marks=BREAKABLE_GRAPHS)]
+)
+def test_the_region_is_the_capture_from_begin_to_end(
+    tmp_path: Path, log: Log, breakable: bool
+) -> None:
     config = make_config(tmp_path)
-    capture(config, manager_of(config))
-    for trace in read_traces(tmp_path).values():
+    manager = manager_of(config)
+    if breakable:
+        manager.use_breakable_cg = True
+    capture(config, manager)
+    traces = read_traces(tmp_path)
+    assert len(traces) == 5
+    assert log.of("ERROR") == []
+    for trace in traces.values():
         ((size, mode),) = trace.annotations
         begin, end = trace.span(f"capture_{size}_{mode}")
         for name in (BEGIN, END, "aten::cos"):
@@ -111,6 +101,7 @@ def test_the_region_is_the_capture_from_begin_to_end(tmp_path: Path) -> None:
         assert not {"aten::sin", "aten::tan"} & trace.names, trace.name
 
 
+@V2_LORA_GRAPHS
 @pytest.mark.parametrize("cases", [[0, 1, 2, 4], [4, 2, 1, 0]])
 def test_graphs_that_differ_by_loras_keep_apart(
     tmp_path: Path, log: Log, cases: list[int]
@@ -159,124 +150,6 @@ def test_graphs_that_differ_by_uniformity_keep_apart(tmp_path: Path) -> None:
     assert len(read_traces(tmp_path)) == 5
 
 
-class Speculator:
-    """Captures as the autoregressive speculators do, with the real managers."""
-
-    def __init__(self, config: Any) -> None:
-        self.prefill = manager_of(
-            config, speculator_utils.PrefillSpeculatorCudaGraphManager
-        )
-        self.decode = manager_of(
-            config, speculator_utils.DecodeSpeculatorCudaGraphManager
-        )
-        self.dflash = manager_of(config, DFlashCudaGraphManager)
-
-    def capture(self, attn_states: Any) -> None:
-        self.prefill.capture(self.forward, attn_states)
-        self.decode.capture(self.forward, *[None] * 5)
-        CudaGraphManager.capture(self.dflash, forward_fns())
-
-    @staticmethod
-    def forward(*arguments: Any) -> None:
-        if arguments[-1] == CUDAGraphMode.PIECEWISE:
-            piecewise_work()
-        else:
-            capture_work()
-
-
-def runner_of(
-    config: Any, monkeypatch: pytest.MonkeyPatch, speculator: object
-) -> SimpleNamespace:
-    """What the real GPUModelRunner.capture_model of V2 asks of its ``self``."""
-    state = AttentionState(None, {})
-    for module in (cudagraph_utils, speculator_utils):
-        monkeypatch.setattr(module, "prepare_inputs_to_capture", lambda *a, **k: state)
-    monkeypatch.setattr(
-        cudagraph_utils, "set_forward_context", lambda *a, **k: nullcontext()
-    )
-    monkeypatch.setattr(model_runner, "create_lora_capture_hook", lambda *a: None)
-    manager = manager_of(config, ModelCudaGraphManager)
-
-    def model(input_ids: torch.Tensor, **_: object) -> torch.Tensor:
-        capture_work()
-        return torch.ones(len(input_ids), 4)
-
-    def run_pw_graph(*_: object) -> None:
-        piecewise_work()
-
-    manager.run_pw_graph = run_pw_graph
-    return SimpleNamespace(
-        vllm_config=config,
-        cudagraph_manager=manager,
-        model=model,
-        model_state=SimpleNamespace(prepare_dummy_inputs=lambda *a: {}),
-        input_buffers=SimpleNamespace(
-            input_ids=torch.zeros(8),
-            positions=torch.zeros(8),
-            is_padding=torch.zeros(8, dtype=torch.bool),
-        ),
-        intermediate_tensors=None,
-        block_tables=None,
-        attn_groups=None,
-        kv_cache_config=None,
-        lora_config=None,
-        use_aux_hidden_state_outputs=False,
-        speculator=speculator,
-        maybe_setup_dummy_loras=lambda lora: nullcontext(),
-    )
-
-
-def test_capture_model_tells_the_target_from_its_speculator(
-    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = make_config(tmp_path, sizes=(1, 2))
-    runner = runner_of(config, monkeypatch, Speculator(config))
-    assert GPUModelRunner.capture_model(runner) == 0
-    index = read_index(tmp_path)
-    modes = ("PIECEWISE", "FULL")
-    assert [
-        (e["batch_size"], e["mode"], e["subsystem"], e["manager"]) for e in index
-    ] == [
-        (size, f"{prefix}{mode}", subsystem, manager)
-        for prefix, subsystem, manager in (
-            ("", "target", "ModelCudaGraphManager"),
-            ("SPEC_PREFILL_", "speculator", "PrefillSpeculatorCudaGraphManager"),
-            ("SPEC_DECODE_", "speculator", "DecodeSpeculatorCudaGraphManager"),
-            ("SPEC_DFLASH_", "speculator", "DFlashCudaGraphManager"),
-        )
-        for mode in modes
-        for size in (2, 1)
-    ]
-    traces = read_traces(tmp_path)
-    assert len(traces) == len(index) == 16
-    for entry in index:
-        wanted = [(entry["batch_size"], entry["mode"])]
-        assert traces[entry["file"]].annotations == wanted
-    # Merging finds the target's graphs alone, none written over.
-    assert merged(tmp_path) == {
-        f"{size}_{mode}": f"dp0_pp0_tp0.capture_{size}_{mode}.json.gz"
-        for mode in modes
-        for size in (1, 2)
-    }
-    assert log.of("ERROR") == []
-
-
-def test_capture_model_with_the_option_off(
-    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def explode(*_: object, **__: object) -> None:
-        raise AssertionError("a profiler was made")
-
-    monkeypatch.setattr(torch.profiler, "profile", explode)
-    monkeypatch.chdir(tmp_path)
-    config = make_config(sizes=(1, 2))
-    runner = runner_of(config, monkeypatch, Speculator(config))
-    assert GPUModelRunner.capture_model(runner) == 0
-    assert len(runner.cudagraph_manager.graphs) == 2
-    assert list(tmp_path.iterdir()) == []
-    assert log.lines == []
-
-
 def test_the_option_off_with_a_profiler_for_serving(tmp_path: Path) -> None:
     config = make_config(tmp_path, capture_torch_profiler=False)
     capture(config, manager_of(config))
@@ -322,3 +195,15 @@ def test_captures_outside_of_a_session_leave_nothing(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     CudaGraphManager.capture(manager_of(config), forward_fns())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_captures_to_be_thrown_away_leave_nothing(tmp_path: Path, log: Log) -> None:
+    """As a runner says it, whose memory profile captures by capture_model itself."""
+    config = make_config(tmp_path)
+    manager = manager_of(config)
+    seen: list[BatchExecutionDescriptor] = []
+    with trace_capture_session(config, "v2", manager, profile_only=True):
+        manager.capture(forward_fns(seen))
+    assert len(seen) == 5
+    assert list(tmp_path.iterdir()) == []
+    assert log.lines == []

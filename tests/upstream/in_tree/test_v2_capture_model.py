@@ -35,21 +35,24 @@ def test_capture_model_tells_the_target_from_its_speculator(
     runner = runner_of(config, monkeypatch, Speculator(config))
     assert GPUModelRunner.capture_model(runner) == 0
     graphs = [
-        ("target", "ModelCudaGraphManager", "PIECEWISE"),
-        ("target", "ModelCudaGraphManager", "FULL"),
-        *(
-            ("speculator", step.manager.__name__, mode)
-            for step in DRAFTING
-            for mode in (step.piecewise, step.full)
-            if mode is not None
-        ),
+        ("target", "ModelCudaGraphManager", "PIECEWISE", (2, 1)),
+        ("target", "ModelCudaGraphManager", "FULL", (2, 1)),
     ]
+    for step in DRAFTING:
+        name = step.manager.__name__
+        if step.piecewise is not None:
+            graphs.append(("speculator", name, step.piecewise, (2, 1)))
+        # A FULL graph holds whole requests.
+        whole = tuple(size for size in (2, 1) if size % step.query_len == 0)
+        graphs.append(("speculator", name, step.full, whole))
     if DFLASH is not None:
-        graphs.append(("speculator", "DFlashCudaGraphManager", "SPEC_DFLASH_FULL"))
+        graphs.append(
+            ("speculator", "DFlashCudaGraphManager", "SPEC_DFLASH_FULL", (2, 1))
+        )
     index = read_index(tmp_path)
     assert [
         (e["subsystem"], e["manager"], e["mode"], e["batch_size"]) for e in index
-    ] == [(*graph, size) for graph in graphs for size in (2, 1)]
+    ] == [(*graph, size) for *graph, sizes in graphs for size in sizes]
     traces = read_traces(tmp_path)
     assert len(traces) == len(index)
     for entry in index:

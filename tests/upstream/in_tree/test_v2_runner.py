@@ -207,3 +207,37 @@ def test_captures_to_be_thrown_away_leave_nothing(tmp_path: Path, log: Log) -> N
     assert len(seen) == 5
     assert list(tmp_path.iterdir()) == []
     assert log.lines == []
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "query_len", "subsystem", "prefix"),
+    [
+        ("gpu.spec_decode.x", "SpeculatorCudaGraphManager", 1, "speculator", "DECODE"),
+        ("gpu.spec_decode.x", "SpeculatorCudaGraphManager", 3, "speculator", "PREFILL"),
+        (
+            "gpu.spec_decode.x",
+            "PrefillEagleCudaGraphManager",
+            1,
+            "speculator",
+            "PREFILL",
+        ),
+        ("gpu.spec_decode.x", "DFlashCudaGraphManager", 1, "speculator", "DFLASH"),
+        ("models.x", "DecoderReplayCudaGraphManager", 1, "target", "DECODERREPLAY"),
+    ],
+)
+def test_managers_beside_the_target_s_are_told_apart(
+    module: str, name: str, query_len: int, subsystem: str, prefix: str, tmp_path: Path
+) -> None:
+    """By the class, by where it lies, and one class for two steps by its tokens."""
+    config = make_config(tmp_path, sizes=(3,))
+    kind = type(name, (CudaGraphManager,), {"__module__": f"vllm.v1.worker.{module}"})
+    manager = manager_of(config, kind, query_len=query_len)
+    manager._capture_descs = {
+        CUDAGraphMode.FULL: [BatchExecutionDescriptor(CUDAGraphMode.FULL, 3, 1)]
+    }
+    with trace_capture_session(config, "v2", manager_of(config)):
+        CudaGraphManager.capture(manager, forward_fns([]))
+    [entry] = read_index(tmp_path)
+    word = f"SPEC_{prefix}" if subsystem == "speculator" else prefix
+    assert (entry["subsystem"], entry["mode"]) == (subsystem, f"{word}_FULL")
+    assert entry["manager"] == name

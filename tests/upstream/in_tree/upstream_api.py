@@ -114,6 +114,7 @@ class Drafting:
     piecewise: str | None
     full: str
     takes_states: bool = False
+    query_len: int = 1
 
     def capture(self, manager: Any, forward: Callable[..., None], states: Any) -> None:
         """Call the manager's own capture; ``states`` are what the target's returned."""
@@ -135,11 +136,11 @@ def _drafting() -> tuple[Drafting, ...]:
         return (
             Drafting(
                 module.PrefillEagleCudaGraphManager,
-                "SPEC_PREFILLEAGLE_PIECEWISE",
-                "SPEC_PREFILLEAGLE_FULL",
+                "SPEC_PREFILL_PIECEWISE",
+                "SPEC_PREFILL_FULL",
                 takes_states=True,
             ),
-            Drafting(module.DecodeEagleCudaGraphManager, None, "SPEC_DECODEEAGLE_FULL"),
+            Drafting(module.DecodeEagleCudaGraphManager, None, "SPEC_DECODE_FULL"),
         )
     if hasattr(module, "PrefillSpeculatorCudaGraphManager"):
         return (
@@ -151,11 +152,11 @@ def _drafting() -> tuple[Drafting, ...]:
             ),
             Drafting(module.DecodeSpeculatorCudaGraphManager, None, "SPEC_DECODE_FULL"),
         )
+    # One class serves both: they are told apart by the tokens of a request.
     manager = module.SpeculatorCudaGraphManager
-    # One class serves both, so the second graph of a shape is told by its uniformity.
     return (
-        Drafting(manager, "SPEC_PIECEWISE", "SPEC_FULL"),
-        Drafting(manager, None, "SPEC_FULL_UNIFORM1"),
+        Drafting(manager, "SPEC_PREFILL_PIECEWISE", "SPEC_PREFILL_FULL", query_len=2),
+        Drafting(manager, None, "SPEC_DECODE_FULL"),
     )
 
 

@@ -24,12 +24,18 @@ def manager_of(
     config: Any,
     kind: type = CudaGraphManager,
     mode: CUDAGraphMode | None = None,
+    query_len: int | None = None,
     **more: Any,
 ) -> Any:
-    """A manager of the mode that ``config`` gives, or another."""
+    """A manager of the mode that ``config`` gives, or another.
+
+    ``query_len`` is the number of a request's tokens in a decode step.
+    """
     if mode is None:
         mode = config.compilation_config.cudagraph_mode
-    return kind(config, DEVICE, mode, config.num_speculative_tokens + 1, **more)
+    if query_len is None:
+        query_len = config.num_speculative_tokens + 1
+    return kind(config, DEVICE, mode, query_len, **more)
 
 
 class Speculator:
@@ -39,7 +45,8 @@ class Speculator:
         full = CUDAGraphMode.FULL_DECODE_ONLY
         for number, step in enumerate(DRAFTING):
             mode = full if step.piecewise is None else None
-            setattr(self, f"manager_{number}", manager_of(config, step.manager, mode))
+            manager = manager_of(config, step.manager, mode, step.query_len)
+            setattr(self, f"manager_{number}", manager)
         self.dflash = manager_of(config, DFLASH, full) if DFLASH is not None else None
         self.captured: list[Any] = []
 

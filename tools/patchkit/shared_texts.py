@@ -60,13 +60,21 @@ def follow_references(
             continue
         changed = [i for i, p in enumerate(patches) if p.data != other.patches[i].data]
         if changed and not fits_release(other.release.sdist, patches, offline=offline):
+            # As many of the new texts as fit, in the order of the series.
+            news = {number: patches[number] for number in changed}
             for number in changed:
                 patches[number] = _old_text(other.patches[number], drafts)
+            for number in tuple(changed):
+                trial = [*patches[:number], news[number], *patches[number + 1 :]]
+                if fits_release(other.release.sdist, trial, offline=offline):
+                    patches = trial
+                    continue
+                changed.remove(number)
                 notes.append(
                     f"{other.release.name} keeps the old text of "
                     f"{patches[number].stem} as its own: the new one does not fit it"
                 )
-        elif changed:
+        if changed:
             stems = ", ".join(patches[number].stem for number in changed)
             notes.append(f"{other.release.name} shares the new text of {stems}")
         drafts.append(SeriesDraft(other.release, tuple(patches)))

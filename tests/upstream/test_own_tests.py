@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,23 @@ def test_a_test_that_hangs(patched, limits, word):
     patched.patch(OPTION, "    assert vllm.os is os", "    import time; time.sleep(60)")
     (found,) = patched.differences(**limits)
     assert (found.test, found.patched.word) == (f"{OPTION}::test_option", word)
+
+
+def test_what_a_test_leaves_running(patched):
+    """It is ended: a GPU or a port that it holds would be missed by the next run."""
+    patched.patch(
+        OPTION,
+        "    assert vllm.os is os",
+        "    import subprocess\n"
+        "    process = subprocess.Popen(['sleep', '60'])\n"
+        "    open('left', 'w').write(str(process.pid))",
+    )
+    assert patched.differences() == []
+    state = Path("/proc", (patched.tree / "left").read_text(), "stat")
+    deadline = time.monotonic() + 10
+    while state.exists() and ") Z " not in state.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_tree_in_which_nothing_runs(patched):

@@ -179,6 +179,7 @@ def _environment(tree: Path, folder: Path, lines: Path) -> dict[str, str]:
     return {
         **inherited,
         "PYTHONPATH": os.pathsep.join([str(tree), str(_PLUGIN.parent)]),
+        # The plugin's: it cannot be imported here, where pytest may be missing.
         "PATCHKIT_OUTCOMES": str(lines),
         "CUDA_VISIBLE_DEVICES": "",
         "HF_HUB_OFFLINE": "1",

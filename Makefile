@@ -109,6 +109,10 @@ test: lint verify
 coverage: venv
 	@$(RUN) tools/diff_coverage.py $(if $(VERSION),--version "$(VERSION)",--all) $(ARGS)
 
+## own-tests: vLLM's own tests end the same with the series as without (VERSION=0.25: one)
+own-tests: venv
+	@$(RUN) tools/own_tests.py $(if $(VERSION),--version "$(VERSION)") $(ARGS)
+
 ## lint: ruff and mypy on the kit's own code
 lint: venv
 	@$(VENV)/bin/ruff check --quiet tools tests dockerfiles
@@ -136,4 +140,4 @@ image smoke test: | engine
 endif
 
 
-.PHONY: help venv verify tree refresh drift drift-map port new-release engine image smoke vendor pins test coverage lint tables lock clean
+.PHONY: help venv verify tree refresh drift drift-map port new-release engine image smoke vendor pins test coverage own-tests lint tables lock clean

@@ -133,12 +133,17 @@ def _capture_nothing():
 
 @contextlib.contextmanager
 def _breakdown() -> Iterator[dict[str, float]]:
-    """Seconds spent in the profiler's own calls, by name, over the body."""
+    """Seconds over the body in calls around a capture, by name; they do not nest.
+
+    ``export_chrome_trace`` runs in threads, beside the others.
+    """
     import torch
 
+    profile, graph = torch.profiler.profile, torch.cuda.CUDAGraph
+    calls = [(profile, name) for name in ("start", "stop", "export_chrome_trace")]
+    calls += [(graph, name) for name in ("capture_begin", "capture_end")]
+    calls += [(torch.cuda, "synchronize"), (torch.cuda, "empty_cache"), (gc, "collect")]
     parts: dict[str, float] = {}
-    originals = {}
-    profile = torch.profiler.profile
 
     def timed(name: str, original):
         def call(*args, **kwargs):
@@ -150,14 +155,14 @@ def _breakdown() -> Iterator[dict[str, float]]:
 
         return call
 
-    for name in ("__init__", "start", "stop", "export_chrome_trace"):
-        originals[name] = getattr(profile, name)
-        setattr(profile, name, timed(name, originals[name]))
+    originals = [(owner, name, getattr(owner, name)) for owner, name in calls]
+    for owner, name, original in originals:
+        setattr(owner, name, timed(name, original))
     try:
         yield parts
     finally:
-        for name, original in originals.items():
-            setattr(profile, name, original)
+        for owner, name, original in originals:
+            setattr(owner, name, original)
 
 
 def _forget_graphs(runner, wrapper) -> None:

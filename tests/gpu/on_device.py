@@ -16,6 +16,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ _ONE_RUN_SECONDS = 240
 class Device:
     """Trees unpacked, models made, runs run."""
 
-    def __init__(self, packed: Path, version: str, work: Path) -> None:
+    def __init__(self, packed: Path, version: str, work: Path, out: Path) -> None:
         self.work = work / version
+        self.out = out
         self.entry = json.loads((packed / version / "release.json").read_text())
         self.trees = {}
         for name, tars in {
@@ -78,7 +80,10 @@ class Device:
                     **os.environ,
                     **(env or {}),
                     "PYTHONPATH": os.pathsep.join(filter(None, words)),
-                    "VLLM_CACHE_ROOT": str(self.work / "cache"),
+                    # Processes that compile the same graphs side by side.
+                    "VLLM_CACHE_ROOT": str(folder / "cache"),
+                    "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+                    "TORCHINDUCTOR_COMPILE_THREADS": "1",
                 },
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -106,76 +111,80 @@ class Device:
             if "capture traces" in line.lower() or "capture_session.py" in line
         ]
         self.results.append(result)
+        # What is done stays, should the machine's time run out.
+        whole = json.dumps({**self.entry, "runs": self.results}) + "\n"
+        self.out.write_text(whole)
         state = "failed" if "failed" in result else "done"
         print(f"{self.work.name} {name}: {state} in {result['seconds']} s", flush=True)
         if "failed" in result:
             print("\n".join(result["failed"][-12:]), flush=True)
-            if len(self.results) == 1:
-                # What the first run lacks, all lack: device time is short.
-                raise SystemExit(1)
         return result
 
 
-def counts(device: Device) -> None:
-    """Graphs, traces, names, tokens: both runners, patched or not, eager or graphs."""
-    on = {"capture_torch_profiler": True}
-    lean = {**on, "torch_profiler_with_stack": False}
-    device.run("eager", tree="unpatched", engine={"enforce_eager": True})
-    device.run("unpatched", tree="unpatched")
-    device.run("patched-off")
-    device.run("v2-stacks", profiler=on)
-    device.run("v1-lean", env=_V1, profiler=lean)
+Job = tuple[str, dict[str, Any]]
+
+
+def counts(work: Path) -> list[Job]:
+    """Graphs, traces, names, tokens: both runners, patched or not, eager or graphs.
+
+    In float32, so that eager and compiled kernels come to the same tokens.
+    """
+    lean = {"capture_torch_profiler": True, "torch_profiler_with_stack": False}
     decode = {"compilation_config": _compilation(cudagraph_mode="FULL_DECODE_ONLY")}
-    device.run("v2-decode-only", profiler=lean, engine=decode)
+    jobs: list[Job] = [
+        ("v2", {"profiler": lean}),
+        ("v1", {"profiler": lean, "env": _V1}),
+        ("v2-decode-only", {"profiler": lean, "engine": decode}),
+        ("patched-off", {}),
+        ("unpatched", {"tree": "unpatched"}),
+        ("eager", {"tree": "unpatched", "engine": {"enforce_eager": True}}),
+    ]
+    for _, job in jobs:
+        job["engine"] = {"dtype": "float32", **job.get("engine", {})}
+    return jobs
 
 
-def eagle(device: Device) -> None:
+def eagle(work: Path) -> list[Job]:
     """A speculator: its prefill and decode graphs beside the target's."""
     lean = {"capture_torch_profiler": True, "torch_profiler_with_stack": False}
-    speculative = {
-        "method": "eagle",
-        "model": str(device.work / "models" / "eagle"),
-        "num_speculative_tokens": 2,
+    engine = {
+        "dtype": "float32",
+        "compilation_config": _compilation(sizes=[1, 2, 3, 4, 8, 16]),
+        "speculative_config": {
+            "method": "eagle",
+            "model": str(work / "models" / "eagle"),
+            "num_speculative_tokens": 2,
+        },
     }
-    for name, env in ("v2-eagle", None), ("v1-eagle", _V1):
-        device.run(
-            name,
-            env=env,
-            profiler=lean,
-            engine={
-                "speculative_config": speculative,
-                "compilation_config": _compilation(sizes=[1, 2, 4, 8, 16, 32]),
-            },
-        )
+    return [("v2-eagle", {"profiler": lean, "engine": engine})]
 
 
-def timing(device: Device) -> None:
+def timing(work: Path) -> list[Job]:
     """Seconds to capture, off and on, in one process, the settings in turn."""
     many = [*range(1, 9), *range(16, 513, 8)]
-    for name, env in (("v2-timing", None),):
-        device.run(
-            name,
-            env=env,
-            profiler={},
-            engine={
-                "compilation_config": _compilation(sizes=many),
-                "max_num_seqs": 256,
-            },
-            rounds=_settings(device),
-            repeats=3,
-        )
+    engine = {"compilation_config": _compilation(sizes=many), "max_num_seqs": 256}
+    job = {"profiler": {}, "engine": engine, "rounds": _settings(), "repeats": 5}
+    return [("v2-timing", job)]
 
 
-def _settings(device: Device) -> dict[str, dict[str, Any]]:
+def timing_v1(work: Path) -> list[Job]:
+    """The same of the legacy runner."""
+    [(_, job)] = timing(work)
+    return [("v1-timing", {**job, "env": _V1, "repeats": 3})]
+
+
+def _settings() -> dict[str, dict[str, Any]]:
     on: dict[str, Any] = {"capture_torch_profiler": True}
     return {
         "off": {"capture_torch_profiler": False},
-        "none": {**on, "torch_profiler_with_stack": False},
-        "all": {**on, "torch_profiler_with_stack": True},
+        **{
+            stacks: {**on, "capture_torch_profiler_stacks": stacks}
+            for stacks in ("none", "first", "all")
+        },
     }
 
 
-SETS = {"counts": counts, "eagle": eagle, "timing": timing}
+SETS = {"counts": counts, "eagle": eagle, "timing": timing, "timing-v1": timing_v1}
 
 
 def _compilation(sizes: Sequence[int] = _SIZES, **more: Any) -> dict[str, Any]:
@@ -190,7 +199,9 @@ def _engine(work: Path) -> dict[str, Any]:
         "compilation_config": _compilation(),
         "max_model_len": 1024,
         "max_num_seqs": 64,
-        "kv_cache_memory_bytes": 2 << 30,
+        "kv_cache_memory_bytes": 1 << 30,
+        # Several processes share the GPU.
+        "gpu_memory_utilization": 0.06,
     }
 
 
@@ -204,25 +215,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--packed", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("/tmp/patchkit-gpu"))
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="processes at a time; 1 for timings"
+    )
     parser.add_argument("--set", dest="sets", action="append", choices=SETS)
     parser.add_argument("versions", nargs="+", metavar="VERSION")
     options = parser.parse_args(argv)
     sys.path.insert(0, str(HERE))
     from small_models import make_eagle, make_qwen3
 
-    failed = False
+    sets = options.sets or ["counts"]
+    jobs = []
     for version in options.versions:
-        device = Device(options.packed, version, options.work)
+        out = options.out / f"{version}-{'-'.join(sets)}.json"
+        device = Device(options.packed, version, options.work, out)
         make_qwen3(device.work / "models" / "qwen3")
         make_eagle(device.work / "models" / "eagle")
-        for name in options.sets or ("counts",):
-            SETS[name](device)
-            out = (
-                options.out / f"{version}-{'-'.join(options.sets or ('counts',))}.json"
-            )
-            out.write_text(json.dumps({**device.entry, "runs": device.results}) + "\n")
-        failed = failed or any("failed" in each for each in device.results)
-    return 1 if failed else 0
+        for name in sets:
+            jobs += [
+                (place, device, *job)
+                for place, job in enumerate(SETS[name](device.work))
+            ]
+    # The first jobs of every release before the next ones of any.
+    jobs.sort(key=lambda job: job[0])
+    with ThreadPoolExecutor(options.jobs) as executor:
+        results = list(executor.map(lambda job: job[1].run(job[2], **job[3]), jobs))
+    return int(any("failed" in each for each in results))
 
 
 if __name__ == "__main__":

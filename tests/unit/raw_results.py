@@ -73,8 +73,8 @@ def counts() -> dict[str, Any]:
         raw_run("eager", tree="unpatched", graphs=0),
         raw_run("unpatched", tree="unpatched"),
         raw_run("patched-off"),
-        raw_run("v2-stacks", both),
-        raw_run("v1-lean", both),
+        raw_run("v2", both),
+        raw_run("v1", both),
         raw_run("v2-decode-only", ("FULL",), graphs=2),
     )
 
@@ -93,14 +93,17 @@ def timing() -> dict[str, Any]:
     return raw_file(run)
 
 
+def timing_v1() -> dict[str, Any]:
+    raw = timing()
+    raw["runs"][0] |= {"name": "v1-timing", "runner": "v1", "environment": PIN}
+    return raw
+
+
 def eagle() -> dict[str, Any]:
-    runs = []
-    for name in ("v2-eagle", "v1-eagle"):
-        run = raw_run(name, ("FULL", "SPEC_DECODE_FULL"))
-        for each in run["manifest"][2:]:
-            each["subsystem"] = "speculator"
-        runs.append(run)
-    return raw_file(*runs)
+    run = raw_run("v2-eagle", ("FULL", "SPEC_DECODE_FULL"))
+    for each in run["manifest"][2:]:
+        each["subsystem"] = "speculator"
+    return raw_file(run)
 
 
 def raw_file(*runs: dict[str, Any]) -> dict[str, Any]:

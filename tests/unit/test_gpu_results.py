@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from raw_results import DIGEST, PIN, counts, eagle, run_named, timing, written
+from raw_results import (
+    DIGEST,
+    PIN,
+    counts,
+    eagle,
+    run_named,
+    timing,
+    timing_v1,
+    written,
+)
 
 from patchkit.gpu_checks import mode_word
 from patchkit.gpu_collect import collect
@@ -41,11 +50,11 @@ def false_checks(folder: Path, raw: dict[str, Any]) -> set[str]:
     return {name for name, holds in all_checks(result).items() if not holds}
 
 
-@pytest.mark.parametrize("make", [counts, timing, eagle])
+@pytest.mark.parametrize("make", [counts, timing, timing_v1, eagle])
 def test_a_right_run_has_no_false_check(tmp_path: Path, make) -> None:
     [result] = collect(written(tmp_path, make()))
     assert set(all_checks(result).values()) == {True}
-    assert result_name(result) == f"v0.25-h200-{make.__name__}.json"
+    assert result_name(result) == (f"v0.25-h200-{make.__name__.replace('_', '-')}.json")
     # What is committed is read as it was.
     (tmp_path / result_name(result)).write_text(result_text(result))
     assert load_results(tmp_path) == {result_name(result): result}
@@ -56,8 +65,8 @@ def test_a_manifest_is_kept_whole(tmp_path: Path) -> None:
     [result] = collect(written(tmp_path, raw))
     (tmp_path / result_name(result)).write_text(result_text(result))
     [kept] = load_results(tmp_path).values()
-    run = next(each for each in kept.runs if each.name == "v2-stacks")
-    assert run.manifest.entries() == run_named(raw, "v2-stacks")["manifest"]
+    run = next(each for each in kept.runs if each.name == "v2")
+    assert run.manifest.entries() == run_named(raw, "v2")["manifest"]
     assert "file" not in run.manifest.same
     assert run.manifest.same["num_reqs"] is None
 
@@ -67,16 +76,16 @@ def test_a_manifest_is_kept_whole(tmp_path: Path) -> None:
     [
         ("patched-off", "tokens", [[1], [4, 5, 6]], "tokens_as_unpatched"),
         ("eager", "tokens", [[1], [4, 5, 6]], "tokens_as_unpatched"),
-        ("v2-stacks", "graphs", 11, "counter_as_unpatched counter_fits_modes"),
-        ("v2-stacks", "traces", 3, "traces_equal_graphs_by_mode v1_traces_as_v2"),
-        ("v2-stacks", "without_begin_and_end", ["x"], "begin_and_end_in_every_trace"),
-        ("v1-lean", "without_their_annotation", ["x"], "own_annotation_in_every_trace"),
-        ("v1-lean", "manifest_fits_files", False, "manifest_lists_every_file"),
+        ("v2", "graphs", 11, "counter_as_unpatched counter_fits_modes"),
+        ("v2", "traces", 3, "traces_equal_graphs_by_mode v1_traces_as_v2"),
+        ("v2", "without_begin_and_end", ["x"], "begin_and_end_in_every_trace"),
+        ("v1", "without_their_annotation", ["x"], "own_annotation_in_every_trace"),
+        ("v1", "manifest_fits_files", False, "manifest_lists_every_file"),
         ("v2-decode-only", "graphs", 6, "counter_fits_modes pieces_alike_in_all_runs"),
         ("v2-decode-only", "runner", "v1", "v2_selected_without_a_pin"),
         ("patched-off", "environment", PIN, "v2_selected_without_a_pin"),
         ("patched-off", "runner_pin", "1", "v2_selected_without_a_pin"),
-        ("v1-lean", "environment", {}, "v1_selected_by_its_pin"),
+        ("v1", "environment", {}, "v1_selected_by_its_pin"),
     ],
 )
 def test_a_wrong_figure_makes_its_check_false(
@@ -106,30 +115,30 @@ def test_a_file_that_the_manifest_does_not_class(
     tmp_path: Path, place: int, key: str, value: Any
 ) -> None:
     raw = counts()
-    run_named(raw, "v2-stacks")["manifest"][place][key] = value
-    assert "v2-stacks.manifest_classes_every_file" in false_checks(tmp_path, raw)
+    run_named(raw, "v2")["manifest"][place][key] = value
+    assert "v2.manifest_classes_every_file" in false_checks(tmp_path, raw)
 
 
 def test_two_entries_that_say_the_same(tmp_path: Path) -> None:
     raw = counts()
-    manifest = run_named(raw, "v2-stacks")["manifest"]
+    manifest = run_named(raw, "v2")["manifest"]
     manifest[1] = dict(manifest[0])
-    assert "v2-stacks.manifest_classes_every_file" in false_checks(tmp_path, raw)
+    assert "v2.manifest_classes_every_file" in false_checks(tmp_path, raw)
 
 
 def test_graphs_of_a_mode_without_traces(tmp_path: Path) -> None:
     """The sum is right, a mode's is not."""
     raw = counts()
-    log = run_named(raw, "v2-stacks")["log"]
+    log = run_named(raw, "v2")["log"]
     log[-1] = log[-1].replace("2 PIECEWISE, 2 FULL", "3 PIECEWISE, 1 FULL")
     found = false_checks(tmp_path, raw)
-    assert "v2-stacks.traces_equal_graphs_by_mode" in found
+    assert "v2.traces_equal_graphs_by_mode" in found
 
 
 def test_an_error_in_the_log(tmp_path: Path) -> None:
     raw = counts()
-    run_named(raw, "v2-stacks")["log"].append("1 of 4 graphs left no trace")
-    assert false_checks(tmp_path, raw) == {"v2-stacks.log_has_no_complaint"}
+    run_named(raw, "v2")["log"].append("1 of 4 graphs left no trace")
+    assert false_checks(tmp_path, raw) == {"v2.log_has_no_complaint"}
 
 
 def test_a_speculator_without_a_word_of_its_own(tmp_path: Path) -> None:
@@ -178,7 +187,7 @@ def break_run_missing(raw: dict[str, Any]) -> None:
 
 
 def break_no_manifest(raw: dict[str, Any]) -> None:
-    del run_named(raw, "v2-stacks")["manifest"]
+    del run_named(raw, "v2")["manifest"]
 
 
 def break_no_tokens(raw: dict[str, Any]) -> None:
@@ -186,7 +195,7 @@ def break_no_tokens(raw: dict[str, Any]) -> None:
 
 
 def break_no_log(raw: dict[str, Any]) -> None:
-    run_named(raw, "v1-lean")["log"] = []
+    run_named(raw, "v1")["log"] = []
 
 
 def break_gpu(raw: dict[str, Any]) -> None:
@@ -204,11 +213,11 @@ def break_twice(raw: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (break_failed, "run v2-stacks failed: RuntimeError: no memory"),
+        (break_failed, "run v2 failed: RuntimeError: no memory"),
         (break_run_missing, "incomplete: no run unpatched"),
-        (break_no_manifest, "run v2-stacks is incomplete: it has no manifest"),
+        (break_no_manifest, "run v2 is incomplete: it has no manifest"),
         (break_no_tokens, "run eager is incomplete: tokens: Field required"),
-        (break_no_log, "run v1-lean is incomplete: no line of its log"),
+        (break_no_log, "run v1 is incomplete: no line of its log"),
         (break_gpu, "more than one gpu: NVIDIA A100, NVIDIA H200"),
         (break_name, "run other belongs to no set"),
         (break_twice, "run eager stands twice"),
@@ -255,12 +264,12 @@ def test_the_command(tmp_path: Path) -> None:
 
 def test_the_table(tmp_path: Path) -> None:
     results = {}
-    for raw in (counts(), timing(), eagle()):
+    for raw in (counts(), timing(), timing_v1(), eagle()):
         [result] = collect(written(tmp_path, raw))
         results[result_name(result)] = result
     other = counts() | {"release": "0.9", "version": "0.9.0"}
-    run_named(other, "v2-stacks")["traces"] = 3
-    run_named(other, "v1-lean")["tokens"] = [[0], [4, 5, 6]]
+    run_named(other, "v2")["traces"] = 3
+    run_named(other, "v1")["tokens"] = [[0], [4, 5, 6]]
     [old] = collect(written(tmp_path, other))
     table = gpu_table({**results, "other": old}).splitlines()
     assert len({line.count("|") for line in table}) == 1

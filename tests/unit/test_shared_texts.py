@@ -81,6 +81,16 @@ def test_a_text_that_does_not_fit_leaves_one_old_copy(project: Project) -> None:
     assert errors(project, "2.0") == errors(project, "3.0") == set()
 
 
+def test_of_two_new_texts_the_one_that_fits_is_followed(project: Project) -> None:
+    edited = A.replace(b"a20 = 20\n", b"a20 = 20\none = 1\n") + b"a41 = 41\n"
+    amend(project, "one", "New file", {"vllm/new.py": b"n = 2\n"})
+    amend(project, "one", "Two", {"vllm/a.py": edited})
+    refresh(project, "one")
+    assert series(project, "2.0") == [*SHARED[:2], "0003-two.patch"]
+    assert series(project, "3.0") == [*SHARED[:2], "../v2.0/0003-two.patch"]
+    assert errors(project, "2.0") == errors(project, "3.0") == set()
+
+
 def test_references_follow_a_new_number(project: Project) -> None:
     tree = project.folder / "build" / "one"
     commit(tree, "Zero", {"vllm/zero.py": b"z = 0\n"})

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 PIN = "VLLM_USE_V2_MODEL_RUNNER"
 # Runs whose engine has the unpatched run's options, so as many graphs.
-_LIKE_UNPATCHED = ("patched-off", "v2-stacks", "v1-lean")
+_LIKE_UNPATCHED = ("patched-off", "v2", "v1")
 _MODE = re.compile(
     r"((?:\w+_)?(?:FULL|PIECEWISE))(_LORA\d+)?(_UNIFORM\d+|_MIXED)?(_\d+)?"
 )
@@ -91,20 +91,20 @@ def whole_checks(
 ) -> dict[str, bool]:
     """The checks that take all runs of a set."""
     by_name = {run.name: run for run in runs}
-    checks = {
-        "torch_as_pinned": runs[0].torch.partition("+")[0] == pinned_torch,
-        "v2_selected_without_a_pin": all(
+    pinned = [run for run in runs if run.name.partition("-")[0] == "v1"]
+    unpinned = [run for run in runs if run not in pinned]
+    checks = {"torch_as_pinned": runs[0].torch.partition("+")[0] == pinned_torch}
+    if unpinned:
+        checks["v2_selected_without_a_pin"] = all(
             run.runner == "v2" and PIN not in run.environment and not run.runner_pin
-            for run in runs
-            if not run.name.startswith("v1-")
-        ),
-    }
-    if pinned := [run for run in runs if run.name.startswith("v1-")]:
+            for run in unpinned
+        )
+    if pinned:
         checks["v1_selected_by_its_pin"] = all(
             run.runner == "v1" and run.environment.get(PIN) == "0" for run in pinned
         )
     if name == "counts":
-        v2, v1 = by_name["v2-stacks"], by_name["v1-lean"]
+        v2, v1 = by_name["v2"], by_name["v1"]
         checks["v1_traces_as_v2"] = v1.traces == v2.traces and _keys(v1) == _keys(v2)
         pieces = {_pieces(run) for run in runs if run.is_traced} - {0}
         checks["pieces_alike_in_all_runs"] = len(pieces) == 1 and None not in pieces

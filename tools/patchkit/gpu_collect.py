@@ -27,17 +27,11 @@ from patchkit.gpu_results import (
     Tokens,
 )
 
-# The runs of a set, and those that a complete one may lack.
-_RUNS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
-    "counts": (
-        frozenset(
-            {"eager", "unpatched", "patched-off", "v2-stacks", "v1-lean"}
-            | {"v2-decode-only"}
-        ),
-        frozenset(),
-    ),
-    "eagle": (frozenset({"v2-eagle", "v1-eagle"}), frozenset()),
-    "timing": (frozenset({"v2-timing"}), frozenset({"v1-timing"})),
+_RUNS = {
+    "counts": ("eager", "unpatched", "patched-off", "v2", "v1", "v2-decode-only"),
+    "eagle": ("v2-eagle",),
+    "timing": ("v2-timing",),
+    "timing-v1": ("v1-timing",),
 }
 _CAPTURED = re.compile(r"graphs captured: ([^)]*)\)")
 
@@ -135,18 +129,17 @@ def collect(file: Path) -> list[GpuResult]:
 
 
 def _split(file: str, runs: dict[str, RawRun]) -> dict[str, list[RawRun]]:
-    """Runs by set."""
-    known = {name for needed, more in _RUNS.values() for name in needed | more}
+    """Runs by set, those of a set in order: the harness may run some side by side."""
+    known = {name for names in _RUNS.values() for name in names}
     if unknown := sorted(set(runs) - known):
         raise Refused(f"{file}: run {unknown[0]} belongs to no set")
     sets: dict[str, list[RawRun]] = {}
-    for name, (needed, more) in _RUNS.items():
-        chosen = [run for run in runs.values() if run.name in needed | more]
-        if not chosen:
+    for name, names in _RUNS.items():
+        if runs.keys().isdisjoint(names):
             continue
-        if missing := sorted(needed - set(runs)):
+        if missing := [each for each in names if each not in runs]:
             raise Refused(f"{file}: incomplete: no run {', '.join(missing)}")
-        sets[name] = chosen
+        sets[name] = [runs[each] for each in names]
     if not sets:
         raise Refused(f"{file}: incomplete: no runs")
     return sets
@@ -195,7 +188,7 @@ def _result(raw: RawFile, name: str, runs: Sequence[RawRun]) -> GpuResult:
         "torch": runs[0].torch,
         "checks": gpu_checks.whole_checks(name, runs, raw.torch),
     }
-    if name == "timing":
+    if name.startswith("timing"):
         return TimingResult(**common, runs=[_timing_run(run) for run in runs])
     unpatched = next((run for run in runs if run.name == "unpatched"), None)
     return GraphResult(**common, runs=[_graph_run(run, unpatched) for run in runs])

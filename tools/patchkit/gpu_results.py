@@ -124,12 +124,12 @@ class GraphResult(_Result):
 class TimingResult(_Result):
     """Runs that are timed."""
 
-    set: Literal["timing"]
+    set: Literal["timing", "timing-v1"]
     runs: list[TimingRun]
 
 
 GpuResult = GraphResult | TimingResult
-SETS = ("counts", "eagle", "timing")
+SETS = ("counts", "eagle", "timing", "timing-v1")
 _ADAPTER: TypeAdapter[GpuResult] = TypeAdapter(
     Annotated[GpuResult, Field(discriminator="set")]
 )

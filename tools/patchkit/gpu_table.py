@@ -45,8 +45,8 @@ def _row(results: Sequence[GpuResult]) -> list[str]:
     return [
         first.version,
         f"{first.gpu.split()[-1]}, {first.torch}",
-        _graphs(runs.get("v2-stacks")),
-        _graphs(runs.get("v1-lean")),
+        _graphs(runs.get("v2")),
+        _graphs(runs.get("v1")),
         _graphs(runs.get("v2-eagle")),
         _tokens([run for run in patched if run.tokens.equal_prompts is not None]),
         _tokens([runs["eager"]] if "eager" in runs else []),

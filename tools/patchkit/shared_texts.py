@@ -58,19 +58,39 @@ def follow_references(
                 patches[number] = replace(patch, shared=to[0], data=to[1])
         if patches == list(other.patches):
             continue
-        changed = [i for i, p in enumerate(patches) if p.data != other.patches[i].data]
-        if changed and not fits_release(other.release.sdist, patches, offline=offline):
-            for number in changed:
-                patches[number] = _old_text(other.patches[number], drafts)
-                notes.append(
-                    f"{other.release.name} keeps the old text of "
-                    f"{patches[number].stem} as its own: the new one does not fit it"
-                )
-        elif changed:
-            stems = ", ".join(patches[number].stem for number in changed)
-            notes.append(f"{other.release.name} shares the new text of {stems}")
+        patches = _as_far_as_it_fits(other, patches, drafts, notes, offline=offline)
         drafts.append(SeriesDraft(other.release, tuple(patches)))
     return drafts
+
+
+def _as_far_as_it_fits(
+    other: SeriesDraft,
+    patches: list[DraftPatch],
+    drafts: Sequence[SeriesDraft],
+    notes: list[str],
+    *,
+    offline: bool,
+) -> list[DraftPatch]:
+    """``patches`` with the new texts that fit, in the order of the series."""
+    changed = [i for i, p in enumerate(patches) if p.data != other.patches[i].data]
+    if changed and not fits_release(other.release.sdist, patches, offline=offline):
+        news = {number: patches[number] for number in changed}
+        for number in changed:
+            patches[number] = _old_text(other.patches[number], drafts)
+        for number in tuple(changed):
+            trial = [*patches[:number], news[number], *patches[number + 1 :]]
+            if fits_release(other.release.sdist, trial, offline=offline):
+                patches = trial
+                continue
+            changed.remove(number)
+            notes.append(
+                f"{other.release.name} keeps the old text of {patches[number].stem} as "
+                "its own: the new one does not fit it"
+            )
+    if changed:
+        stems = ", ".join(patches[number].stem for number in changed)
+        notes.append(f"{other.release.name} shares the new text of {stems}")
+    return patches
 
 
 def _old_text(patch: DraftPatch, drafts: Sequence[SeriesDraft]) -> DraftPatch:

@@ -35,15 +35,18 @@ STAMP = "complete"
 BASE_LINK = "patchkit-base.pth"
 
 
-def upstream_python(release: Release) -> Path:
+def upstream_python(release: Release, tools: Sequence[str] = ()) -> Path:
     """The interpreter of the release's environment, which is made on first use.
 
-    Several gigabytes and some minutes, once for each torch pin. Raises
-    EnvironmentProblem when it cannot be made; a half-made one is made anew by the next
-    call.
+    Several gigabytes and some minutes, once for each torch pin. ``tools`` are further
+    requirements, in an environment of their own on top. Raises EnvironmentProblem when
+    it cannot be made; a half-made one is made anew by the next call.
     """
     base = _environment(_oldest_with_torch(release), None)
-    return _environment(release, base) / "bin" / "python"
+    own = _environment(release, base)
+    if tools:
+        own = _layer(own.name.partition("-")[0], own, tools, None)
+    return own / "bin" / "python"
 
 
 def _oldest_with_torch(release: Release) -> Release:
@@ -56,21 +59,30 @@ def _environment(release: Release, base: Path | None) -> Path:
     """The folder of a base, or of what ``release`` wants on top of one."""
     source = open_source(release, paths=(REQUIREMENTS,))
     requirements = source.file(REQUIREMENTS)
-    wanted = [f"torch=={release.torch}", *TEST_TOOLS]
-    below = base.name if base else ""
-    recipe = "\n".join([sys.version, below, *wanted, requirements.read_text()])
-    key = hashlib.sha256(recipe.encode()).hexdigest()[:12]
+    wanted = (f"torch=={release.torch}", *TEST_TOOLS)
     name = source.version if base else f"torch-{release.torch}"
+    return _layer(name, base, wanted, requirements)
+
+
+def _layer(
+    name: str, base: Path | None, wanted: Sequence[str], requirements: Path | None
+) -> Path:
+    """The folder of what is wanted, on top of ``base``; made where it is missing."""
+    below = base.name if base else ""
+    text = [requirements.read_text()] if requirements else []
+    recipe = "\n".join([sys.version, below, *wanted, *text])
+    key = hashlib.sha256(recipe.encode()).hexdigest()[:12]
     folder = cache_folder("environments") / f"{name}-{key}"
-    what = f"making the environment of torch {release.torch}, some GB and minutes"
+    what = f"making the environment {name}, some GB and minutes"
     if base:
-        what = f"making the environment of vLLM {source.version} on {base.name}"
+        what = f"making the environment {name} on {base.name}"
     with _one_at_a_time(folder):
         if (folder / STAMP).is_file():
             return folder
         with step_progress(what):
             shutil.rmtree(folder, ignore_errors=True)
-            _make(folder, base, [*wanted, "-r", str(requirements)])
+            further = ("-r", str(requirements)) if requirements else ()
+            _make(folder, base, [*wanted, *further])
             (folder / STAMP).touch()
     return folder
 

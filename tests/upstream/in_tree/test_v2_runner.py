@@ -56,6 +56,7 @@ def test_one_trace_a_graph_and_the_index(tmp_path: Path, log: Log) -> None:
             "num_reqs": desc.num_reqs,
             "uniform_token_count": desc.uniform_token_count,
             "num_active_loras": 0,
+            "with_stack": True,
             "runner": "v2",
             "rank": "dp0_pp0_tp0",
             "vllm_version": entry["vllm_version"],

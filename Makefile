@@ -119,7 +119,7 @@ lint: venv
 	@$(VENV)/bin/ruff format --check --quiet tools tests dockerfiles
 	@$(VENV)/bin/mypy
 
-## tables: write the tables of README.md that come from the series
+## tables: write the tables of README.md that come from the series and from evidence/
 tables: venv
 	@$(RUN) tools/readme_tables.py $(ARGS)
 

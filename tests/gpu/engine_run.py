@@ -43,6 +43,7 @@ def main() -> None:
         "start_seconds": round(time.perf_counter() - began, 2),
         "gpu": torch.cuda.get_device_name(),
         "torch": torch.__version__,
+        "runner_pin": os.environ.get("VLLM_USE_V2_MODEL_RUNNER"),
         "graphs": compilation_counter.num_cudagraph_captured,
         "capture_seconds": [round(each, 3) for each in seconds],
     }

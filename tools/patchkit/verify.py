@@ -152,10 +152,13 @@ def verify_releases(
 def _judge_series(
     release: Release, flavour: str, width: int, offline: bool, report: Report
 ) -> None:
+    from patchkit.gpu_results import FLAVOUR, old_results
     from patchkit.series import load_series
     from patchkit.upstream import open_source
 
     series = load_series(release, flavour)
+    if flavour == FLAVOUR:
+        report.notes += old_results(release.name, series.digest)
     report.releases.append(f"{release.name} {flavour}")
     report.patch_sets[f"{release.name} {flavour}"] = series.digest
     report.patches += len(series.patches)

@@ -12,6 +12,7 @@ import torch
 from reader import folder_of, read_index, read_traces
 from stand_ins import DEVICE, forward_fns, make_config
 from vllm.compilation.counter import compilation_counter
+from vllm.config.profiler import ProfilerConfig
 from vllm.profiler import capture_session, capture_trace_files, capture_traces
 from vllm.profiler.capture_traces import trace_capture_session
 from vllm.v1.worker.gpu.cudagraph_utils import CudaGraphManager
@@ -339,5 +340,15 @@ def test_activities_are_those_of_the_platform(
         ),
     )
     monkeypatch.setattr(torch.profiler, "supported_activities", lambda: supported)
-    assert capture_session._profiler_activities() == [ACTIVITY.CPU, *wanted]
+    config = ProfilerConfig()
+    assert capture_session._profiler_activities(config) == [ACTIVITY.CPU, *wanted]
     assert bool(log.of("WARNING")) is warned
+
+
+def test_activities_as_configured(tmp_path: Path) -> None:
+    """Releases since 0.31 have the option; the helper is the same for all."""
+    config = make_config(tmp_path)
+    # Past the check of unknown names, which a release without the option has.
+    object.__setattr__(config.profiler_config, "torch_profiler_activities", ["CUDA"])
+    session = capture_session.CaptureTraceSession(config, "v2")
+    assert session.activities == [ACTIVITY.CUDA]

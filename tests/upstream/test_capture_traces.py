@@ -123,7 +123,7 @@ def test_each_prefix_imports(python, tmp_path):
     known = [known == "True" for _, _, known in said]
     has_option = [OPTION in patch.data for patch in series.patches]
     has_site = [
-        b"capture_traces" in patch.data
+        b"vllm.profiler.capture_traces import" in patch.data
         and any(change.path.startswith("vllm/v1/worker/") for change in patch.files)
         for patch in series.patches
     ]

@@ -39,6 +39,8 @@ def make_eagle(folder: Path) -> Path:
         "fc.weight": (_HIDDEN, 2 * _HIDDEN),
         "embed_tokens.weight": (VOCABULARY, _HIDDEN),
     } | _layer("layers.0", norms=False)
+    # What comes in is the output of fc, which is not normalized again.
+    del shape["layers.0.input_layernorm.weight"]
     config = _config("LlamaForCausalLM", "llama", 1) | {"head_dim": _HEAD}
     return _write(folder, config, shape)
 

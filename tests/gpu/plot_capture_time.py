@@ -56,7 +56,7 @@ def draw(runs: Sequence[Run], out: Path) -> None:
     rows = [runs[n : n + across] for n in range(0, len(runs), across)]
     figure, axes = plt.subplots(
         len(rows),
-        figsize=(max(5.5, 1 + 0.5 * len(present) * across), 1 + 3.2 * len(rows)),
+        figsize=(max(7.5, 1 + 0.5 * len(present) * across), 1 + 3.2 * len(rows)),
         layout="constrained",
         sharey=True,
         squeeze=False,
@@ -129,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--evidence", type=Path, default=EVIDENCE)
     parser.add_argument(
-        "--out", type=Path, default=PROJECT / "build" / "capture-time.png"
+        "--out", type=Path, default=PROJECT / "evidence" / "capture-time.png"
     )
     options = parser.parse_args(argv)
     results = [

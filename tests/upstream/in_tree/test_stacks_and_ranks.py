@@ -82,10 +82,11 @@ def test_stacks_are_those_of_the_capture_alone(stacks: str, tmp_path: Path) -> N
         assert not any("gzip.py" in name for name in trace.names)
 
 
+@pytest.mark.parametrize("stacks", ["all", "first", "none"])
 def test_nothing_is_written_between_captures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stacks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With stacks in every trace the profilers wait, up to a number of them."""
+    """Stopped profilers wait, up to a number of them."""
     monkeypatch.setattr(capture_trace_files, "_MAX_WAITING", 4)
     done: list[str] = []
     stop = torch.profiler.profile.stop
@@ -103,7 +104,7 @@ def test_nothing_is_written_between_captures(
 
     monkeypatch.setattr(torch.profiler.profile, "stop", noted_stop)
     monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", noted_export)
-    capture(make_config(tmp_path))
+    capture(make_config(tmp_path, capture_torch_profiler_stacks=stacks))
     assert done == ["stop"] * 4 + ["export"] * 4 + ["stop", "export"]
     assert len(read_traces(tmp_path)) == 5
 

@@ -8,15 +8,16 @@ from simulated.executor import Body, Kernel
 from simulated.machine import Machine
 
 # torch_npu's own: they make, resize or describe tensors, and compute nothing.
-_OF_TORCH_NPU = set(
-    """
-    _copy_from _copy_from_and_resize _has_compatible_shallow_copy_type _pin_memory
-    _reshape_alias _resize_output_ _to_copy as_strided as_strided_ contiguous detach
-    empty empty_like empty_strided is_pinned is_set_to lift lift_fresh new_empty
-    new_empty_strided pin_memory record_stream resize_ resize_as_ resize_output_ set_
-    squeeze_ storage_offset to transpose_ t_ unsqueeze_ view
-    """.split()
-)
+# fmt: off
+_OF_TORCH_NPU = {
+    "_copy_from", "_copy_from_and_resize", "_has_compatible_shallow_copy_type",
+    "_pin_memory", "_reshape_alias", "_resize_output_", "_to_copy", "as_strided",
+    "as_strided_", "contiguous", "detach", "empty", "empty_like", "empty_strided",
+    "is_pinned", "is_set_to", "lift", "lift_fresh", "new_empty", "new_empty_strided",
+    "pin_memory", "record_stream", "resize_", "resize_as_", "resize_output_", "set_",
+    "squeeze_", "storage_offset", "to", "transpose_", "t_", "unsqueeze_", "view",
+}
+# fmt: on
 
 
 def register(machine: Machine, bodies: dict[str, Body]) -> tuple[object, ...]:
@@ -30,7 +31,7 @@ def register(machine: Machine, bodies: dict[str, Body]) -> tuple[object, ...]:
     def add(op: torch._ops.OpOverload, body: Body | None) -> None:
         library = libraries.get(op.namespace)
         if library is None:
-            library = torch.library.Library(op.namespace, "IMPL")  # noqa: TOR901
+            library = torch.library.Library(op.namespace, "IMPL")
             libraries[op.namespace] = library
         name = op._schema.name.partition("::")[2]
         if op._overloadname != "default":

@@ -1,4 +1,4 @@
-"""Builds the simulated CANN libraries that one torch_npu wheel needs, into the cache."""
+"""Builds the simulated CANN libraries that a torch_npu wheel needs, into the cache."""
 
 from __future__ import annotations
 
@@ -60,7 +60,9 @@ def _build_into(folder: Path, needs: Needs, headers: Path) -> None:
     missing = sorted(set(needs.imports) - bodies)
     (folder / "missing.S").write_text(_assembly(missing))
     core = [*map(str, objects), str(folder / "missing.S")]
-    _run("c++", "-shared", f"-Wl,-soname,{_CORE}", "-o", _CORE, *core, "-ldl", at=folder)
+    _run(
+        "c++", "-shared", f"-Wl,-soname,{_CORE}", "-o", _CORE, *core, "-ldl", at=folder
+    )
     (folder / "none.c").write_text("typedef int none;\n")
     link = ("-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN", "-L.", "-lsimulated_cann")
     for library in needs.libraries:
@@ -103,7 +105,8 @@ def _assembly(names: list[str]) -> str:
     ).stdout.splitlines()
     load = {
         "x86_64": "lea .Lname{n}(%rip), %rdi\n\tjmp simulated_missing@PLT",
-        "aarch64": "adrp x0, .Lname{n}\n\tadd x0, x0, :lo12:.Lname{n}\n\tb simulated_missing",
+        "aarch64": "adrp x0, .Lname{n}\n\tadd x0, x0, :lo12:.Lname{n}\n"
+        "\tb simulated_missing",
     }[os.uname().machine]
     lines = ["\t.text"]
     for n, name in enumerate(names):
@@ -122,6 +125,8 @@ def _run(*command: str, at: Path) -> None:
             command, cwd=at, capture_output=True, text=True, check=False
         )
     except FileNotFoundError:
-        raise BuildError(f"no {command[0]} here; a C and C++ compiler is needed") from None
+        raise BuildError(
+            f"no {command[0]} here; a C and C++ compiler is needed"
+        ) from None
     if done.returncode:
         raise BuildError(f"{' '.join(command[:1])} failed:\n{done.stderr.strip()}")

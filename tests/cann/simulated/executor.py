@@ -1,8 +1,8 @@
 """Runs operators on npu tensors by their bodies on the CPU, in the order of streams.
 
 On an idle stream an operator runs during its call. While its stream is captured, or
-held by a wait, it must not: its outputs get their shapes from the meta kernel and NaN as
-values, and the operator becomes a task, which replays run on the same storage.
+held by a wait, it must not: its outputs get their shapes from the meta kernel and NaN
+as values, and the operator becomes a task, which replays run on the same storage.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from simulated.error_codes import DeviceError
 from simulated.host_alias import alias, aliases, memory, on_device, on_meta, tensors
@@ -70,7 +69,6 @@ class Kernel:
         self.writes = _written_arguments(op)
         self._argument_names = [argument.name for argument in op._schema.arguments]
         self._takes_generator = "generator" in self._argument_names
-        # The schema allows an alias of an argument; the body might return that.
         self._num_returns = len(op._schema.returns)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -129,7 +127,11 @@ class Kernel:
         return result
 
     def _update(
-        self, pending: list[Operator], arguments: tuple, named: dict, device: torch.device
+        self,
+        pending: list[Operator],
+        arguments: tuple,
+        named: dict,
+        device: torch.device,
     ) -> Any:
         """Give a captured operator the arguments of this call; nothing runs."""
         operator = pending.pop(0) if pending else None
@@ -137,7 +139,8 @@ class Kernel:
             captured = operator.kernel.name if operator else "nothing more"
             raise DeviceError(
                 self.machine.codes.STREAM_TASK_GROUP_STATUS,
-                f"update of a task group: {captured} was captured, {self.name} is called",
+                f"update of a task group: {captured} was captured, "
+                f"{self.name} is called",
             )
         operator.arguments, operator.named = aliases(arguments), aliases(named)
         if self.writes is not None:
@@ -169,7 +172,9 @@ class Kernel:
             to, source = arguments[:2]
             if to.device.type == source.device.type:
                 return False
-            return not (arguments[2] if len(arguments) > 2 else named.get("non_blocking"))
+            return not (
+                arguments[2] if len(arguments) > 2 else named.get("non_blocking")
+            )
         return False
 
     def _written(self, arguments: tuple, named: dict) -> Any:
@@ -180,7 +185,9 @@ class Kernel:
             values += value if isinstance(value, (list, tuple)) else [value]
         if self._num_returns == 0:
             return None
-        return values[0] if self._num_returns == 1 else tuple(values[: self._num_returns])
+        return (
+            values[0] if self._num_returns == 1 else tuple(values[: self._num_returns])
+        )
 
 
 def _written_arguments(op: torch._ops.OpOverload) -> list[str] | None:
@@ -194,8 +201,7 @@ def _written_arguments(op: torch._ops.OpOverload) -> list[str] | None:
     if not written and op._overloadname.endswith("out"):
         written = ["out"]
     if not written and op.namespace == "atb":
-        written = []
-        return written
+        return []
     return written or None
 
 

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # Prefixes of the public interfaces: runtime, collectives, profiler, tensor queues.
-_LOOKED_UP = re.compile(rb"\x00((?:acl|Hccl|hccl|acltdt|aclprof)[A-Z]?\w{3,60})(?=\x00)")
+_LOOKED_UP = re.compile(
+    rb"\x00((?:acl|Hccl|hccl|acltdt|aclprof)[A-Z]?\w{3,60})(?=\x00)"
+)
 _OF_THE_SYSTEM = ("libc.", "libm.", "libstdc++.", "libgcc_s.", "libpthread.", "libdl.")
 _SYSTEM = re.compile(r"\s(lib[\w+.-]+)\s=>\s(/\S+)")
 
@@ -49,7 +51,9 @@ def needs_of(torch_npu: Path, torch: Path) -> Needs:
         if name not in there and not name.startswith((*_OF_THE_SYSTEM, "ld-", "librt."))
     }
     wanted = {name for file in own for name in _symbols(file, "--undefined-only")}
-    torch_itself = [f for f in of_torch if f.name.startswith(("libtorch", "libc10", "libshm"))]
+    torch_itself = [
+        f for f in of_torch if f.name.startswith(("libtorch", "libc10", "libshm"))
+    ]
     given = {
         name
         for file in [*own, *torch_itself, *_system_libraries(own)]
@@ -86,10 +90,15 @@ def _symbols(file: Path, which: str) -> Iterator[str]:
 def _system_libraries(files: Iterable[Path]) -> set[Path]:
     found: dict[str, Path] = {}
     for file in files:
-        for name, path in _SYSTEM.findall(_output("ldd", str(file))):
+        linked = _output("ldd", str(file))
+        for path in re.findall(r"^\s+(/\S*ld-linux\S*)", linked, re.MULTILINE):
+            found["ld"] = Path(path)
+        for name, path in _SYSTEM.findall(linked):
             if name.startswith((*_OF_THE_SYSTEM, "librt.", "libutil.", "ld-")):
                 found[name] = Path(path)
-        for path in re.findall(r"^\s+(/\S*ld-linux\S*)", _output("ldd", str(file)), re.M):
+        for path in re.findall(
+            r"^\s+(/\S*ld-linux\S*)", _output("ldd", str(file)), re.M
+        ):
             found["ld"] = Path(path)
     return set(found.values())
 

@@ -53,7 +53,7 @@ def start(devices: int = 1, soc: str = "Ascend910B4", memory: int = _LIMIT) -> o
     core.simulated_start(handler, devices, soc.encode(), ctypes.c_size_t(memory))
     _kept.extend([machine, core, libraries, handler])
 
-    import torch_npu  # noqa: F401, F811
+    import torch_npu
 
     from simulated.aten_kernels import register
     from simulated.bodies import BODIES

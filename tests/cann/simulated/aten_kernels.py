@@ -18,13 +18,16 @@ _OF_TORCH_NPU = {
     "squeeze_", "storage_offset", "to", "transpose_", "t_", "unsqueeze_", "view",
 }
 # fmt: on
+# Parts of names of npu:: operators that describe or make tensors only.
+_DESCRIBE_TENSORS = ("format", "storage", "change_data_ptr", "copy_memory")
 
 
 def register(machine: Machine, bodies: dict[str, Body]) -> tuple[object, ...]:
     """Register kernels for all computing aten operators and for those in ``bodies``.
 
-    Returns the libraries, whose end would undo the registration. An operator that is
-    not here keeps torch_npu's kernel, which stops by its name when it asks CANN for it.
+    Returns the libraries, whose end would undo the registration. The other operators of
+    torch_npu refuse by their name. An aten operator that is not here keeps torch_npu's
+    kernel, which stops by its name when it asks CANN for it.
     """
     libraries: dict[str, torch.library.Library] = {}
 
@@ -42,6 +45,8 @@ def register(machine: Machine, bodies: dict[str, Body]) -> tuple[object, ...]:
     for name in torch._C._dispatch_get_all_op_names():
         if name.startswith("aten::") and _computes(name):
             add(_overload(name), None)
+        elif name not in bodies and _is_of_torch_npu_and_computes(name):
+            add(_overload(name), _refusal(name))
     for name, body in bodies.items():
         add(_overload(name), body)
     return tuple(libraries.values())
@@ -60,6 +65,22 @@ def _computes(name: str) -> bool:
         return False
     on_cpu = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
     return any(has(name, key) for key in on_cpu)
+
+
+def _is_of_torch_npu_and_computes(name: str) -> bool:
+    if not name.startswith(("npu::", "atb::")):
+        return False
+    has = torch._C._dispatch_has_kernel_for_dispatch_key(name, "PrivateUse1")
+    return has and not any(word in name for word in _DESCRIBE_TENSORS)
+
+
+def _refusal(name: str) -> Body:
+    def refuse(*arguments: object, **named: object) -> None:
+        raise NotImplementedError(
+            f"{name} has no reference body; tests/cann/README.md says how to add one"
+        )
+
+    return refuse
 
 
 def _overload(name: str) -> torch._ops.OpOverload:

@@ -31,7 +31,15 @@ from patchkit.upstream import open_source
 REQUIREMENTS = "requirements/common.txt"
 TEST_TOOLS = ("coverage>=7.10", "pytest>=8", "pytest-timeout>=2")
 # What torch_npu imports, and the tests of its test bed.
-NPU_NEEDS = ("attrs", "decorator", "hypothesis>=6", "numpy", "psutil", "pyyaml", "scipy")
+NPU_NEEDS = (
+    "attrs",
+    "decorator",
+    "hypothesis>=6",
+    "numpy",
+    "psutil",
+    "pyyaml",
+    "scipy",
+)
 STAMP = "complete"
 # Makes an environment see another's packages after its own.
 BASE_LINK = "patchkit-base.pth"

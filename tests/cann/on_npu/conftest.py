@@ -7,14 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-
 from simulated.machine import Machine
 from simulated.start import start
+
+# Before any test module imports torch_npu.
+MACHINE = start()
 
 
 @pytest.fixture(scope="session")
 def started() -> Machine:
-    return start()
+    return MACHINE
 
 
 @pytest.fixture(autouse=True)

@@ -104,8 +104,9 @@ def test_streams_run_out_as_on_the_device(machine) -> None:
         graphs.append(torch.npu.NPUGraph())
         with torch.npu.graph(graphs[-1]):
             x.add_(1)
-    with pytest.raises(RuntimeError, match="207008"), torch.npu.graph(
-        torch.npu.NPUGraph()
+    with (
+        pytest.raises(RuntimeError, match="207008"),
+        torch.npu.graph(torch.npu.NPUGraph()),
     ):
         x.add_(1)
     graphs.pop().reset()

@@ -19,7 +19,11 @@ _OF_TORCH_NPU = {
 }
 # fmt: on
 # Parts of names of npu:: operators that describe or make tensors only.
-_DESCRIBE_TENSORS = ("format", "storage", "change_data_ptr", "copy_memory")
+# fmt: off
+_DESCRIBE_TENSORS = (
+    "format", "storage", "change_data_ptr", "copy_memory", "infer_output"
+)
+# fmt: on
 
 
 def register(machine: Machine, bodies: dict[str, Body]) -> tuple[object, ...]:

@@ -6,6 +6,7 @@
 #include <acl/acl.h>
 #include <acl/acl_op_compiler.h>
 #include <acl/acl_prof.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -372,6 +373,19 @@ aclError aclmdlRICaptureTaskUpdateBegin(aclrtStream stream, aclrtTaskGrp group) 
 
 aclError aclmdlRICaptureTaskUpdateEnd(aclrtStream stream) {
   return TO(update_end, stream, 0, 0, 0);
+}
+
+// ---- the log of CANN and torch_npu, for who asks for it
+void aclAppLog(aclLogLevel level, const char *function, const char *file, uint32_t line,
+               const char *format, ...) {
+  if (getenv("SIMULATED_CANN_LOG") == NULL)
+    return;
+  va_list arguments;
+  va_start(arguments, format);
+  fprintf(stderr, "%d %s:%u %s: ", (int)level, file, line, function);
+  vfprintf(stderr, format, arguments);
+  fputc('\n', stderr);
+  va_end(arguments);
 }
 
 // ---- settings that change nothing here

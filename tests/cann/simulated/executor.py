@@ -32,6 +32,8 @@ _READ_BY_THE_HOST = {
     "aten::unique_consecutive",
     "aten::unique_dim",
 }
+# Without a workspace they allocate one in each call: a known deadlock on Ascend.
+_ALLOCATE_A_WORKSPACE = {"atb::_npu_paged_attention"}
 
 
 class Operator:
@@ -142,6 +144,15 @@ class Kernel:
                 f"update of a task group: {captured} was captured, "
                 f"{self.name} is called",
             )
+        allocates = self.name in _ALLOCATE_A_WORKSPACE
+        # Its allocation waits for the device, and so for who awaits this update.
+        if (
+            allocates
+            and named.get("workspace") is None
+            and (code := self.machine.device_synchronize(0))
+        ):
+            text = f"{self.name} allocates its workspace: {self.machine.error}"
+            raise DeviceError(code, text)
         operator.arguments, operator.named = aliases(arguments), aliases(named)
         if self.writes is not None:
             return self._written(arguments, named)
@@ -192,6 +203,9 @@ class Kernel:
 
 def _written_arguments(op: torch._ops.OpOverload) -> list[str] | None:
     schema = op._schema
+    if "get_workspace" in schema.name or "get_max_workspace" in schema.name:
+        # Some name an output to write to, and make a new tensor all the same.
+        return None
     written = [
         argument.name
         for argument in schema.arguments
@@ -200,7 +214,7 @@ def _written_arguments(op: torch._ops.OpOverload) -> list[str] | None:
     # torch_npu's .out forms and its ATB operators do not say that they write.
     if not written and op._overloadname.endswith("out"):
         written = ["out"]
-    if not written and op.namespace == "atb":
+    if not written and op.namespace == "atb" and not schema.returns:
         return []
     return written or None
 

@@ -45,15 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not options.program and not any(word.startswith(str(HERE)) for word in words):
         words = [*words, str(HERE / "on_npu")]
     environment = {**os.environ, "PYTHONPATH": str(HERE), "TASK_QUEUE_ENABLE": "0"}
-    environment["TORCH_NPU_PACKAGE"] = str(_package(Path(python).parents[1]))
     environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     sys.stdout.flush()
     os.execve(python, [python, *kind, *words], environment)
-
-
-def _package(environment: Path) -> Path:
-    (found,) = environment.glob("lib/python3*/site-packages/torch_npu")
-    return found
 
 
 if __name__ == "__main__":

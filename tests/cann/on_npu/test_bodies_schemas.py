@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping
 from inspect import Parameter, signature
-from pathlib import Path
 
 import pytest
 import torch
 from simulated.bodies import BODIES, body
 from simulated.bodies.registry import refuse_unmodelled
 
-LIBRARIES = {"npu": "libtorch_npu.so", "atb": "libop_plugin_atb.so"}
-SCHEMA = re.compile(rb"(?<=\0)([\w.]+)(\([\x20-\x7e]*\) -> [\x20-\x7e]+)(?=\0)")
-
 
 @pytest.fixture(scope="module")
 def op_schemas() -> Mapping[str, torch._C.FunctionSchema]:
-    """Schemas of the operators that have a body, read out of torch_npu's libraries.
-
-    TORCH_NPU_PACKAGE: the folder of the installed torch_npu. It is not imported.
-    """
-    package = Path(os.environ["TORCH_NPU_PACKAGE"])
+    """Schemas of the operators that have a body, as torch_npu registered them."""
     found = {}
-    for namespace, library in LIBRARIES.items():
-        for name, rest in SCHEMA.findall((package / "lib" / library).read_bytes()):
-            qualified = f"{namespace}::{name.decode()}"
-            if qualified in BODIES:
-                found[qualified] = torch._C.parse_schema(qualified + rest.decode())
+    for name in BODIES:
+        base, _, overload = name.partition(".")
+        found[name] = torch._C._get_schema(base, overload)
     return found
 
 

@@ -113,6 +113,10 @@ coverage: venv
 own-tests: venv
 	@$(RUN) tools/own_tests.py $(if $(VERSION),--version "$(VERSION)") $(ARGS)
 
+## cann: tests on the real torch_npu over a simulated CANN runtime (TORCH_NPU=2.13.0)
+cann: venv
+	@$(RUN) tests/cann/run.py $(if $(TORCH_NPU),--torch-npu "$(TORCH_NPU)") $(ARGS)
+
 ## lint: ruff and mypy on the kit's own code
 lint: venv
 	@$(VENV)/bin/ruff check --quiet tools tests dockerfiles
@@ -140,4 +144,4 @@ image smoke test: | engine
 endif
 
 
-.PHONY: help venv verify tree refresh drift drift-map port new-release engine image smoke vendor pins test coverage own-tests lint tables lock clean
+.PHONY: help venv verify tree refresh drift drift-map port new-release engine image smoke vendor pins test cann coverage own-tests lint tables lock clean

@@ -30,6 +30,16 @@ from patchkit.upstream import open_source
 
 REQUIREMENTS = "requirements/common.txt"
 TEST_TOOLS = ("coverage>=7.10", "pytest>=8", "pytest-timeout>=2")
+# What torch_npu imports, and the tests of its test bed.
+NPU_NEEDS = (
+    "attrs",
+    "decorator",
+    "hypothesis>=6",
+    "numpy",
+    "psutil",
+    "pyyaml",
+    "scipy",
+)
 STAMP = "complete"
 # Makes an environment see another's packages after its own.
 BASE_LINK = "patchkit-base.pth"
@@ -49,6 +59,19 @@ def upstream_python(release: Release, tools: Sequence[str] = ()) -> Path:
     return own / "bin" / "python"
 
 
+def npu_python(release: Release, torch_npu: str) -> Path:
+    """The interpreter of an environment with that torch_npu beside the release's.
+
+    ``torch_npu`` is a version. Its wheel asks for a CPU build of torch that indexes do
+    not have, so its own needs are left out and the few that it imports named here.
+    Raises EnvironmentProblem when it cannot be made.
+    """
+    below = _environment(release, _environment(_oldest_with_torch(release), None))
+    name = f"torch-npu-{torch_npu}"
+    alone = (f"torch_npu=={torch_npu}",)
+    return _layer(name, below, NPU_NEEDS, None, alone) / "bin" / "python"
+
+
 def _oldest_with_torch(release: Release) -> Release:
     """The release whose requirements a base holds: a later one does not change it."""
     same = [r for r in load_releases().release.values() if r.torch == release.torch]
@@ -65,12 +88,19 @@ def _environment(release: Release, base: Path | None) -> Path:
 
 
 def _layer(
-    name: str, base: Path | None, wanted: Sequence[str], requirements: Path | None
+    name: str,
+    base: Path | None,
+    wanted: Sequence[str],
+    requirements: Path | None,
+    alone: Sequence[str] = (),
 ) -> Path:
-    """The folder of what is wanted, on top of ``base``; made where it is missing."""
+    """The folder of what is wanted, on top of ``base``; made where it is missing.
+
+    What is wanted ``alone`` comes without its own requirements.
+    """
     below = base.name if base else ""
     text = [requirements.read_text()] if requirements else []
-    recipe = "\n".join([sys.version, below, *wanted, *text])
+    recipe = "\n".join([sys.version, below, *wanted, *text, *alone])
     key = hashlib.sha256(recipe.encode()).hexdigest()[:12]
     folder = cache_folder("environments") / f"{name}-{key}"
     what = f"making the environment {name}, some GB and minutes"
@@ -83,6 +113,8 @@ def _layer(
             shutil.rmtree(folder, ignore_errors=True)
             further = ("-r", str(requirements)) if requirements else ()
             _make(folder, base, [*wanted, *further])
+            if alone:
+                _install(folder, ["--no-deps", *alone])
             (folder / STAMP).touch()
     return folder
 
@@ -93,6 +125,10 @@ def _make(folder: Path, base: Path | None, wanted: Sequence[str]) -> None:
         # Not a plain path, whose own .pth files would not be read.
         line = f"import site; site.addsitedir({str(_site_packages(base))!r})\n"
         (_site_packages(folder) / BASE_LINK).write_text(line)
+    _install(folder, wanted)
+
+
+def _install(folder: Path, wanted: Sequence[str]) -> None:
     _run(
         [
             *(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"),

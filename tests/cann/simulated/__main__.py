@@ -1,0 +1,25 @@
+"""Runs a Python program with the real torch_npu on the simulated runtime.
+
+usage: PYTHONPATH=tests/cann python -m simulated PROGRAM.py [ARGUMENT …]
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+from simulated.start import start
+
+
+def main() -> None:
+    """Start the runtime, then run the program as __main__."""
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        print(__doc__)
+        sys.exit(0 if len(sys.argv) > 1 else 2)
+    start()
+    del sys.argv[0]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""Builds the simulated CANN libraries that a torch_npu wheel needs, into the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from simulated.needed_functions import Needs, needs_of
+
+HERE = Path(__file__).resolve().parent
+_SOURCES = ("cann_runtime.c", "hccl_runtime.c", "allocator_keys.cpp")
+_CORE = "libsimulated_cann.so"
+_WARNINGS = ("-Wall", "-Wextra", "-Werror")
+_DEFINED = re.compile(r"^[0-9a-f]+ T (\w+)$", re.MULTILINE)
+
+
+class BuildError(Exception):
+    """A library could not be built; the compiler's own words."""
+
+
+def build(torch_npu: Path, torch: Path, cache: Path) -> Path:
+    """The folder with the libraries for the packages ``torch_npu`` and ``torch``.
+
+    Made once for each pair and each text of the sources here, below ``cache``, with the
+    system's C and C++ compilers; about 6 s. ``needs.json`` in it says what is needed
+    and which of it has a body. Raises BuildError with the compiler's message.
+    """
+    recipe = hashlib.sha256()
+    for name in (*_SOURCES, Path(__file__).name, "needed_functions.py"):
+        recipe.update((HERE / name).read_bytes())
+    for library in sorted(torch_npu.rglob("*.so")):
+        state = library.stat()
+        recipe.update(f"{library} {state.st_size} {state.st_mtime_ns}".encode())
+    folder = cache / recipe.hexdigest()[:16]
+    if folder.is_dir():
+        return folder
+    cache.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=".building-", dir=cache))
+    try:
+        _build_into(made, needs_of(torch_npu, torch), torch_npu / "include")
+        made.rename(folder)
+    except OSError:
+        # Another process was first.
+        if not folder.is_dir():
+            raise
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return folder
+
+
+def _build_into(folder: Path, needs: Needs, headers: Path) -> None:
+    objects = [_compile(HERE / name, folder, headers) for name in _SOURCES]
+    bodies = {name for file in objects for name in _functions(file)}
+    missing = sorted(set(needs.imports) - bodies)
+    (folder / "missing.S").write_text(_assembly(missing))
+    core = [*map(str, objects), str(folder / "missing.S")]
+    _run(
+        "c++", "-shared", f"-Wl,-soname,{_CORE}", "-o", _CORE, *core, "-ldl", at=folder
+    )
+    (folder / "none.c").write_text("typedef int none;\n")
+    link = ("-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN", "-L.", "-lsimulated_cann")
+    for library in needs.libraries:
+        name = ("-Wl,-soname," + library, "-o", library)
+        _run("cc", "-shared", "-fPIC", *name, "none.c", *link, at=folder)
+    report = {
+        "libraries": needs.libraries,
+        "with_a_body": sorted(bodies & {*needs.imports, *needs.looked_up}),
+        "aborting": missing,
+        "absent_if_looked_up": sorted(set(needs.looked_up) - bodies),
+    }
+    (folder / "needs.json").write_text(json.dumps(report, indent=1) + "\n")
+
+
+def _compile(source: Path, folder: Path, headers: Path) -> Path:
+    out = folder / f"{source.name}.o"
+    include = (f"-I{headers}/third_party/acl/inc", f"-I{headers}/third_party/hccl/inc")
+    # A function that no header declares, or declares otherwise, is an error.
+    common = ("-O1", "-fPIC", *_WARNINGS, "-isystem", str(headers), *include)
+    if source.suffix == ".c":
+        kind = ("cc", "-std=gnu11", "-Wmissing-declarations")
+    else:
+        kind = ("c++", "-std=c++17", "")
+    words = [word for word in (*kind, *common) if word]
+    _run(*words, "-c", str(source), "-o", str(out), at=folder)
+    return out
+
+
+def _functions(file: Path) -> list[str]:
+    done = subprocess.run(
+        ["nm", "--defined-only", str(file)], capture_output=True, text=True, check=True
+    )
+    return _DEFINED.findall(done.stdout)
+
+
+def _assembly(names: list[str]) -> str:
+    """Functions that end the process by their own name, whatever their type."""
+    readable = subprocess.run(
+        ["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    load = {
+        "x86_64": "lea .Lname{n}(%rip), %rdi\n\tjmp simulated_missing@PLT",
+        "aarch64": "adrp x0, .Lname{n}\n\tadd x0, x0, :lo12:.Lname{n}\n"
+        "\tb simulated_missing",
+    }[os.uname().machine]
+    lines = ["\t.text"]
+    for n, name in enumerate(names):
+        lines.append(f"\t.globl {name}\n\t.type {name},%function\n{name}:")
+        lines.append("\t" + load.format(n=n))
+    lines.append("\t.section .rodata")
+    for n, name in enumerate(readable):
+        lines.append(f'.Lname{n}:\n\t.asciz "{name}"')
+    lines.append('\t.section .note.GNU-stack,"",%progbits\n')
+    return "\n".join(lines)
+
+
+def _run(*command: str, at: Path) -> None:
+    try:
+        done = subprocess.run(
+            command, cwd=at, capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        raise BuildError(
+            f"no {command[0]} here; a C and C++ compiler is needed"
+        ) from None
+    if done.returncode:
+        raise BuildError(f"{' '.join(command[:1])} failed:\n{done.stderr.strip()}")

@@ -80,10 +80,7 @@ def _compile(source: Path, folder: Path, headers: Path) -> Path:
     include = (f"-I{headers}/third_party/acl/inc", f"-I{headers}/third_party/hccl/inc")
     # A function that no header declares, or declares otherwise, is an error.
     common = ("-O1", "-fPIC", *_WARNINGS, "-isystem", str(headers), *include)
-    if source.suffix == ".c":
-        kind = ("cc", "-std=gnu11")
-    else:
-        kind = ("c++", "-std=c++17")
+    kind = ("cc", "-std=gnu11") if source.suffix == ".c" else ("c++", "-std=c++17")
     _run(*kind, *common, "-c", str(source), "-o", str(out), at=folder)
     return out
 

@@ -5,6 +5,9 @@ gloo; each rank reduces all ranks' parts itself, in the order of the ranks. floa
 bfloat16 are summed in float32 and rounded once, which hardware need not do.
 """
 
+# The parameters are those of HCCL's functions.
+# ruff: noqa: PLR0917
+
 from __future__ import annotations
 
 import ctypes
@@ -75,7 +78,7 @@ class _Unsupported(Exception):
 
 
 class Call(NamedTuple):
-    """What all ranks of one collective have to agree on; it travels ahead of the data."""
+    """What all ranks of one collective have to agree on; travels ahead of the data."""
 
     name: int
     count: int
@@ -121,6 +124,20 @@ class Communicator:
                     f"ranks differ: {call} on rank {self.rank}, {other} on rank {rank}"
                 )
 
+    def agree_with(self, rank: int, call: Call, first: bool) -> None:
+        """Compare a message with the other rank's idea of it, on both ends."""
+        words = torch.empty(len(call), dtype=torch.int64)
+        steps = [
+            lambda: self.gloo.send([_bytes(torch.tensor(call))], rank, 0).wait(),
+            lambda: self.gloo.recv([_bytes(words)], rank, 0).wait(),
+        ]
+        for step in steps if first else reversed(steps):
+            step()
+        if (other := Call(*words.tolist())) != call:
+            raise CollectiveError(
+                f"ranks differ: {call} on rank {self.rank}, {other} on rank {rank}"
+            )
+
     def note(self, what: str) -> None:
         """Tell the other ranks where this one is, for their errors."""
         self.started += 1
@@ -144,7 +161,7 @@ class Communicator:
 
 
 class Collectives:
-    """Answers the calls of hccl_runtime.cpp; each returns an HcclResult, 0 for success."""
+    """Answers the calls of hccl_runtime.cpp; each returns an HcclResult, 0 for none."""
 
     def __init__(self, machine: Machine) -> None:
         self.communicators: dict[int, Communicator] = {}
@@ -181,8 +198,8 @@ class Collectives:
         except Exception as error:
             return self._machine.fail(
                 _E_TIMEOUT,
-                f"HcclCommInitRootInfo of rank {rank} of {size}: {_missing(store, size)}\n"
-                f"{error}",
+                f"HcclCommInitRootInfo of rank {rank} of {size}: "
+                f"{_missing(store, size)}\n{error}",
             )
         number = next(self._numbers)
         called = ctypes.string_at(name).decode() or f"simulated {port}"
@@ -389,7 +406,7 @@ class Collectives:
         call = Call(_NAMES.index("HcclSend"), count, type)
 
         def run() -> None:
-            group.gloo.send([_bytes(torch.tensor(call))], rank, 0).wait()
+            group.agree_with(rank, call, first=True)
             if count:
                 group.gloo.send([_bytes(mine)], rank, 0).wait()
 
@@ -403,13 +420,7 @@ class Collectives:
         call = Call(_NAMES.index("HcclSend"), count, type)
 
         def run() -> None:
-            words = torch.empty(len(call), dtype=torch.int64)
-            group.gloo.recv([_bytes(words)], rank, 0).wait()
-            if (other := Call(*words.tolist())) != call:
-                raise CollectiveError(
-                    f"ranks differ: {other} on rank {rank}, "
-                    f"received as {count} {_dtype(type)} on rank {group.rank}"
-                )
+            group.agree_with(rank, call, first=False)
             if count:
                 group.gloo.recv([_bytes(out)], rank, 0).wait()
 

@@ -35,7 +35,7 @@ def ranks(
     logs = [(folder / f"{rank}.log") for rank in range(world)]
     programs = []
     # More threads than cores would only take turns.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}
     for rank, log in enumerate(logs):
         command = [sys.executable, str(HERE / "rank_program.py")]
         with log.open("w") as out:

@@ -14,9 +14,9 @@ from pathlib import Path
 from simulated.needed_functions import Needs, needs_of
 
 HERE = Path(__file__).resolve().parent
-_SOURCES = ("cann_runtime.c", "hccl_runtime.c", "allocator_keys.cpp")
+_SOURCES = ("cann_runtime.c", "hccl_runtime.cpp", "allocator_keys.cpp")
 _CORE = "libsimulated_cann.so"
-_WARNINGS = ("-Wall", "-Wextra", "-Werror")
+_WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wmissing-declarations")
 _DEFINED = re.compile(r"^[0-9a-f]+ T (\w+)$", re.MULTILINE)
 
 
@@ -82,12 +82,8 @@ def _compile(source: Path, folder: Path, headers: Path) -> Path:
     include = (f"-I{headers}/third_party/acl/inc", f"-I{headers}/third_party/hccl/inc")
     # A function that no header declares, or declares otherwise, is an error.
     common = ("-O1", "-fPIC", *_WARNINGS, "-isystem", str(headers), *include)
-    if source.suffix == ".c":
-        kind = ("cc", "-std=gnu11", "-Wmissing-declarations")
-    else:
-        kind = ("c++", "-std=c++17", "")
-    words = [word for word in (*kind, *common) if word]
-    _run(*words, "-c", str(source), "-o", str(out), at=folder)
+    kind = ("cc", "-std=gnu11") if source.suffix == ".c" else ("c++", "-std=c++17")
+    _run(*kind, *common, "-c", str(source), "-o", str(out), at=folder)
     return out
 
 

@@ -29,6 +29,7 @@ def start(devices: int = 1, soc: str = "Ascend910B4", memory: int = _LIMIT) -> o
     import torch
 
     from simulated.build_runtime import build
+    from simulated.collectives import connect
     from simulated.error_codes import ErrorCodes
     from simulated.machine import Machine
 
@@ -51,7 +52,7 @@ def start(devices: int = 1, soc: str = "Ascend910B4", memory: int = _LIMIT) -> o
     core.simulated_calls.restype = ctypes.c_char_p
     handler = _handler(machine, core.simulated_calls().decode().split())
     core.simulated_start(handler, devices, soc.encode(), ctypes.c_size_t(memory))
-    _kept.extend([machine, core, libraries, handler])
+    _kept.extend([machine, core, libraries, handler, connect(core, machine)])
 
     import torch_npu
 

@@ -67,7 +67,6 @@ class Kernel:
         self.op = op
         self.name = op._schema.name
         self.body = body or op
-        self.is_own = body is not None
         self.writes = _written_arguments(op)
         self._argument_names = [argument.name for argument in op._schema.arguments]
         self._takes_generator = "generator" in self._argument_names

@@ -13,6 +13,7 @@
 #include <string.h>
 
 // ---- the handler: calls that it answers, and how they reach it
+// clang-format off
 #define HANDLED(X)                                                                     \
   X(stream_create) X(stream_destroy) X(stream_query) X(stream_synchronize)             \
   X(device_synchronize) X(event_create) X(event_destroy) X(event_record)               \
@@ -20,6 +21,7 @@
   X(fill) X(host_function) X(free) X(capture_begin) X(capture_info) X(capture_end)     \
   X(capture_exchange_mode) X(graph_execute) X(graph_destroy) X(group_begin)            \
   X(group_end) X(update_begin) X(update_end) X(value_write) X(value_wait)
+// clang-format on
 #define NAME(name) #name " "
 #define MEMBER(name) CALL_##name,
 enum { HANDLED(MEMBER) };
@@ -331,7 +333,8 @@ aclError aclrtValueWait(void *address, uint64_t value, uint32_t flag,
   return TO(value_wait, address, value, flag, stream);
 }
 
-aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc function, void *argument) {
+aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc function,
+                             void *argument) {
   return TO(host_function, function, argument, stream, 0);
 }
 

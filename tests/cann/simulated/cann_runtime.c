@@ -29,7 +29,7 @@ enum { HANDLED(MEMBER) };
 typedef int (*handler_t)(int, uint64_t, uint64_t, uint64_t, uint64_t);
 static handler_t handler;
 static uint32_t device_count = 1;
-static _Thread_local int32_t current_device;
+static _Thread_local int32_t current_device = -1;
 static size_t memory_total;
 static atomic_size_t memory_used;
 static char soc_name[64];
@@ -88,7 +88,11 @@ aclError aclrtSetDevice(int32_t device) {
   return ACL_SUCCESS;
 }
 
+// A thread has no device until it sets one. torch_npu counts on the error: it enters a
+// device among those to synchronize and to free only when it sets that itself.
 aclError aclrtGetDevice(int32_t *device) {
+  if (current_device < 0)
+    return ACL_ERROR_RT_CONTEXT_NULL;
   *device = current_device;
   return ACL_SUCCESS;
 }
@@ -102,6 +106,8 @@ aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout) {
 
 // A context stands for its device; NULL is none.
 aclError aclrtGetCurrentContext(aclrtContext *context) {
+  if (current_device < 0)
+    return ACL_ERROR_RT_CONTEXT_NULL;
   *context = (aclrtContext)(uintptr_t)(current_device + 1);
   return ACL_SUCCESS;
 }

@@ -146,6 +146,41 @@ def test_each_replay_draws_new_random_numbers_and_a_seed_repeats_them() -> None:
     assert draws() == first
 
 
+def test_an_update_reaches_a_replay_that_waits_for_it() -> None:
+    x, first, second = (torch.full((3,), value).npu() for value in (1.0, 2.0, 10.0))
+    out, event = torch.empty(3, device="npu"), torch.npu.ExternalEvent()
+    handles = []
+
+    def body() -> tuple[torch.Tensor, torch.Tensor]:
+        stream = torch.npu.current_stream()
+        before = x + 100
+        event.wait(stream)
+        event.reset(stream)
+        torch.npu.graph_task_group_begin(stream)
+        torch.mul(x, first, out=out)
+        handles.append(torch.npu.graph_task_group_end(stream))
+        return before, out + 1
+
+    graph, (before, after) = captured(body)
+    replays, updates = torch.npu.Stream(), torch.npu.Stream()
+    for value, other in ((3, second), (4, first), (5, second)):
+        x.fill_(value)
+        last = after.cpu()
+        with torch.npu.stream(replays):
+            graph.replay()
+        with torch.npu.stream(updates):
+            torch.npu.graph_task_update_begin(updates, handles[0])
+            torch.mul(x, other, out=out)
+            torch.npu.graph_task_update_end(updates)
+        # It has begun, and has the new argument, and is at its event.
+        assert before.tolist() == [value + 100] * 3
+        assert not replays.query()
+        torch.testing.assert_close(after.cpu(), last, rtol=0, atol=0, equal_nan=True)
+        event.record(updates)
+        replays.synchronize()
+        assert after.tolist() == [value * other[0].item() + 1] * 3
+
+
 def test_an_update_must_call_what_was_captured(machine) -> None:
     x, y = torch.ones(2, 4, device="npu"), torch.ones(4, device="npu")
     handles = []

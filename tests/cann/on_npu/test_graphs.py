@@ -71,6 +71,7 @@ def test_graphs_of_one_pool_share_its_memory() -> None:
         (lambda x: bool(x.sum() > 0), 107027),
         (lambda x: x[x > 0], 107027),
         (lambda x: x.nonzero(), 107027),
+        (lambda x: x.repeat_interleave(x.long()), 107027),
         (lambda _: torch.npu.synchronize(), 107030),
         (lambda _: torch.npu.default_stream().synchronize(), 107030),
         (lambda _: torch.npu.current_stream().synchronize(), 107027),
@@ -82,6 +83,7 @@ def test_graphs_of_one_pool_share_its_memory() -> None:
         "bool",
         "mask",
         "nonzero",
+        "repeat",
         "device",
         "other_stream",
         "stream",
@@ -192,7 +194,8 @@ def test_an_update_must_call_what_was_captured(machine) -> None:
         handles.append(torch.npu.graph_task_group_end(stream))
         return out
 
-    _, _ = captured(body)
+    # Its groups end with the graph.
+    graph, _ = captured(body)
     stream = torch.npu.Stream()
     with torch.npu.stream(stream):
         torch.npu.graph_task_update_begin(stream, handles[0])
@@ -203,6 +206,56 @@ def test_an_update_must_call_what_was_captured(machine) -> None:
         with pytest.raises(RuntimeError, match="107033"):
             torch.npu.graph_task_update_end(stream)
     assert not machine.updates
+    graph.reset()
+
+
+def grouped(out: torch.Tensor, x: torch.Tensor) -> tuple:
+    """A graph of x * x, in a task group, with the group."""
+    handles = []
+
+    def body() -> None:
+        stream = torch.npu.current_stream()
+        torch.npu.graph_task_group_begin(stream)
+        torch.mul(x, x, out=out)
+        handles.append(torch.npu.graph_task_group_end(stream))
+
+    return captured(body)[0], handles[0]
+
+
+def test_an_update_of_a_graph_that_is_gone_is_refused() -> None:
+    x, out = torch.ones(2, device="npu"), torch.empty(2, device="npu")
+    graph, group = grouped(out, x)
+    graph.reset()
+    stream = torch.npu.Stream()
+    with pytest.raises(RuntimeError, match=r"(?s)107033.*no task group"):
+        torch.npu.graph_task_update_begin(stream, group)
+
+
+def test_memory_of_the_last_update_must_stay_and_no_other(machine) -> None:
+    x, out = torch.ones(2, device="npu"), torch.empty(2, device="npu")
+    graph, group = grouped(out, x)
+    others = [torch.full((2,), value, device="npu") for value in (2.0, 3.0)]
+    for other in others:
+        stream = torch.npu.Stream()
+        with torch.npu.stream(stream):
+            torch.npu.graph_task_update_begin(stream, group)
+            torch.mul(x, other, out=out)
+            torch.npu.graph_task_update_end(stream)
+    # What the runtime is told when the allocator gives a segment back.
+    machine.free(others[0].data_ptr(), 8)
+    graph.replay()
+    assert out.tolist() == [3, 3]
+    machine.free(others[1].data_ptr(), 8)
+    with pytest.raises(RuntimeError, match=r"(?s)507011.*freed at"):
+        graph.replay()
+
+
+def test_a_capture_leaves_no_integer_that_could_be_a_result() -> None:
+    x = torch.zeros(3, dtype=torch.int32, device="npu")
+    graph, y = captured(lambda: x + 1)
+    assert y.tolist() == [2**31 - 1] * 3
+    graph.replay()
+    assert y.tolist() == [1, 1, 1]
 
 
 def test_an_operator_without_a_body_stops_with_its_name() -> None:

@@ -64,6 +64,8 @@ class Operator:
         self.named = named
         # Aliases that a run fills, None where the operator writes to its arguments.
         self.out = out
+        # [first, end) addresses, for one in a graph.
+        self.memory: list[tuple[int, int]] = []
 
     def run(self) -> None:
         result = self.kernel.compute(self.arguments, self.named)
@@ -169,12 +171,11 @@ class Kernel:
             result = on_device(self._shapes(arguments, named), device)
             out = aliases(result)
             for tensor in tensors(out):
-                if tensor.is_floating_point():
-                    tensor.fill_(float("nan"))
+                _spoil(tensor)
         operator = Operator(self, *self._at_launch(arguments, named), out)
         if machine.is_captured(stream):
-            machine.note_memory(memory((arguments, named, result)))
-            machine.add_to_group(operator)
+            operator.memory = memory((arguments, named, result))
+            machine.note_operator(operator)
         machine.launch(stream, Task(self.name, operator.run))
         return result
 
@@ -205,10 +206,12 @@ class Kernel:
             raise DeviceError(code, text)
         operator.arguments, operator.named = self._at_launch(arguments, named)
         if self.writes is not None:
-            return self._written(arguments, named)
-        # The device writes to the output of this call from now on.
-        result = on_device(operator.out, device)
-        operator.out = aliases(result)
+            result = self._written(arguments, named)
+        else:
+            # The device writes to the output of this call from now on.
+            result = on_device(operator.out, device)
+            operator.out = aliases(result)
+        operator.memory = memory((arguments, named, result))
         return result
 
     def _at_launch(self, arguments: tuple, named: dict) -> tuple[tuple, dict]:
@@ -260,6 +263,8 @@ class Kernel:
         if self.name in ("aten::index", "aten::index_put_", "aten::_index_put_impl_"):
             indices = [index for index in arguments[1] if index is not None]
             return any(index.dtype in (torch.bool, torch.uint8) for index in indices)
+        if self.name == "aten::repeat_interleave":
+            return named.get("output_size") is None
         if self.name == "aten::copy_":
             to, source = arguments[:2]
             if to.device.type == source.device.type:
@@ -298,6 +303,14 @@ def _written_arguments(op: torch._ops.OpOverload) -> list[str] | None:
     if not written and op.namespace == "atb" and not schema.returns:
         return []
     return written or None
+
+
+def _spoil(tensor: torch.Tensor) -> None:
+    """What nobody has computed must not look like a result by chance."""
+    if tensor.is_floating_point() or tensor.is_complex():
+        tensor.fill_(float("nan"))
+    elif tensor.dtype != torch.bool:
+        tensor.fill_(torch.iinfo(tensor.dtype).max)
 
 
 def _device_of(arguments: tuple, named: dict) -> torch.device:

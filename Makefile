@@ -117,10 +117,11 @@ own-tests: venv
 cann: venv
 	@$(RUN) tests/cann/run.py $(if $(TORCH_NPU),--torch-npu "$(TORCH_NPU)") $(ARGS)
 
-## lint: ruff and mypy on the kit's own code
+## lint: ruff, mypy and clang-format on the kit's own code
 lint: venv
 	@$(VENV)/bin/ruff check --quiet tools tests dockerfiles
 	@$(VENV)/bin/ruff format --check --quiet tools tests dockerfiles
+	@$(VENV)/bin/clang-format --dry-run --Werror tests/cann/simulated/*.c tests/cann/simulated/*.cpp
 	@$(VENV)/bin/mypy
 
 ## tables: write the tables of README.md that come from the series and from evidence/

@@ -54,7 +54,8 @@ def test_graphs_of_one_pool_share_its_memory() -> None:
         graphs.extend(captured(chain, pool=pool)[0] for _ in range(6))
         return torch.npu.memory_reserved() - before
 
-    graphs: list = []
+    # The first capture of a stream allocates the generator's state on it as well.
+    graphs: list = [captured(chain)[0]]
     shared = reserved(torch.npu.graph_pool_handle())
     # The allocator's small segments: 2 MiB each.
     assert shared == 2 << 20
@@ -70,6 +71,7 @@ def test_graphs_of_one_pool_share_its_memory() -> None:
         (lambda x: bool(x.sum() > 0), 107027),
         (lambda x: x[x > 0], 107027),
         (lambda x: x.nonzero(), 107027),
+        (lambda x: x.repeat_interleave(x.long()), 107027),
         (lambda _: torch.npu.synchronize(), 107030),
         (lambda _: torch.npu.default_stream().synchronize(), 107030),
         (lambda _: torch.npu.current_stream().synchronize(), 107027),
@@ -81,6 +83,7 @@ def test_graphs_of_one_pool_share_its_memory() -> None:
         "bool",
         "mask",
         "nonzero",
+        "repeat",
         "device",
         "other_stream",
         "stream",
@@ -145,6 +148,41 @@ def test_each_replay_draws_new_random_numbers_and_a_seed_repeats_them() -> None:
     assert draws() == first
 
 
+def test_an_update_reaches_a_replay_that_waits_for_it() -> None:
+    x, first, second = (torch.full((3,), value).npu() for value in (1.0, 2.0, 10.0))
+    out, event = torch.empty(3, device="npu"), torch.npu.ExternalEvent()
+    handles = []
+
+    def body() -> tuple[torch.Tensor, torch.Tensor]:
+        stream = torch.npu.current_stream()
+        before = x + 100
+        event.wait(stream)
+        event.reset(stream)
+        torch.npu.graph_task_group_begin(stream)
+        torch.mul(x, first, out=out)
+        handles.append(torch.npu.graph_task_group_end(stream))
+        return before, out + 1
+
+    graph, (before, after) = captured(body)
+    replays, updates = torch.npu.Stream(), torch.npu.Stream()
+    for value, other in ((3, second), (4, first), (5, second)):
+        x.fill_(value)
+        last = after.cpu()
+        with torch.npu.stream(replays):
+            graph.replay()
+        with torch.npu.stream(updates):
+            torch.npu.graph_task_update_begin(updates, handles[0])
+            torch.mul(x, other, out=out)
+            torch.npu.graph_task_update_end(updates)
+        # It has begun, and has the new argument, and is at its event.
+        assert before.tolist() == [value + 100] * 3
+        assert not replays.query()
+        torch.testing.assert_close(after.cpu(), last, rtol=0, atol=0, equal_nan=True)
+        event.record(updates)
+        replays.synchronize()
+        assert after.tolist() == [value * other[0].item() + 1] * 3
+
+
 def test_an_update_must_call_what_was_captured(machine) -> None:
     x, y = torch.ones(2, 4, device="npu"), torch.ones(4, device="npu")
     handles = []
@@ -156,7 +194,8 @@ def test_an_update_must_call_what_was_captured(machine) -> None:
         handles.append(torch.npu.graph_task_group_end(stream))
         return out
 
-    _, _ = captured(body)
+    # Its groups end with the graph.
+    graph, _ = captured(body)
     stream = torch.npu.Stream()
     with torch.npu.stream(stream):
         torch.npu.graph_task_update_begin(stream, handles[0])
@@ -167,6 +206,56 @@ def test_an_update_must_call_what_was_captured(machine) -> None:
         with pytest.raises(RuntimeError, match="107033"):
             torch.npu.graph_task_update_end(stream)
     assert not machine.updates
+    graph.reset()
+
+
+def grouped(out: torch.Tensor, x: torch.Tensor) -> tuple:
+    """A graph of x * x, in a task group, with the group."""
+    handles = []
+
+    def body() -> None:
+        stream = torch.npu.current_stream()
+        torch.npu.graph_task_group_begin(stream)
+        torch.mul(x, x, out=out)
+        handles.append(torch.npu.graph_task_group_end(stream))
+
+    return captured(body)[0], handles[0]
+
+
+def test_an_update_of_a_graph_that_is_gone_is_refused() -> None:
+    x, out = torch.ones(2, device="npu"), torch.empty(2, device="npu")
+    graph, group = grouped(out, x)
+    graph.reset()
+    stream = torch.npu.Stream()
+    with pytest.raises(RuntimeError, match=r"(?s)107033.*no task group"):
+        torch.npu.graph_task_update_begin(stream, group)
+
+
+def test_memory_of_the_last_update_must_stay_and_no_other(machine) -> None:
+    x, out = torch.ones(2, device="npu"), torch.empty(2, device="npu")
+    graph, group = grouped(out, x)
+    others = [torch.full((2,), value, device="npu") for value in (2.0, 3.0)]
+    for other in others:
+        stream = torch.npu.Stream()
+        with torch.npu.stream(stream):
+            torch.npu.graph_task_update_begin(stream, group)
+            torch.mul(x, other, out=out)
+            torch.npu.graph_task_update_end(stream)
+    # What the runtime is told when the allocator gives a segment back.
+    machine.free(others[0].data_ptr(), 8)
+    graph.replay()
+    assert out.tolist() == [3, 3]
+    machine.free(others[1].data_ptr(), 8)
+    with pytest.raises(RuntimeError, match=r"(?s)507011.*freed at"):
+        graph.replay()
+
+
+def test_a_capture_leaves_no_integer_that_could_be_a_result() -> None:
+    x = torch.zeros(3, dtype=torch.int32, device="npu")
+    graph, y = captured(lambda: x + 1)
+    assert y.tolist() == [2**31 - 1] * 3
+    graph.replay()
+    assert y.tolist() == [1, 1, 1]
 
 
 def test_an_operator_without_a_body_stops_with_its_name() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import runpy
 import sys
 
+from simulated.build_runtime import BuildError
 from simulated.start import start
 
 
@@ -16,7 +17,10 @@ def main() -> None:
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print(__doc__)
         sys.exit(0 if len(sys.argv) > 1 else 2)
-    start()
+    try:
+        start()
+    except BuildError as error:
+        sys.exit(f"simulated CANN: {error}")
     del sys.argv[0]
     runpy.run_path(sys.argv[0], run_name="__main__")
 

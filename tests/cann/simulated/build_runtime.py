@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -9,19 +11,23 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from simulated.needed_functions import Needs, needs_of
+from simulated.needed_functions import Needs, UnreadableLibrary, needs_of
 
 HERE = Path(__file__).resolve().parent
 _SOURCES = ("cann_runtime.c", "hccl_runtime.cpp", "allocator_keys.cpp")
 _CORE = "libsimulated_cann.so"
 _WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wmissing-declarations")
+# Written last, so a folder with it is whole unless somebody removed files.
+_REPORT = "needs.json"
+_TOOLS = ("cc", "c++", "nm", "c++filt", "readelf", "ldd")
 _DEFINED = re.compile(r"^[0-9a-f]+ T (\w+)$", re.MULTILINE)
 
 
 class BuildError(Exception):
-    """A library could not be built; the compiler's own words."""
+    """A library could not be built: what is missing, or the compiler's own words."""
 
 
 def build(torch_npu: Path, torch: Path, cache: Path) -> Path:
@@ -29,7 +35,8 @@ def build(torch_npu: Path, torch: Path, cache: Path) -> Path:
 
     Made once for each pair and each text of the sources here, below ``cache``, with the
     system's C and C++ compilers; about 6 s. ``needs.json`` in it says what is needed
-    and which of it has a body. Raises BuildError with the compiler's message.
+    and which of it has a body. Raises BuildError without a compiler or binutils, with a
+    wheel that cannot be read, and with the compiler's message.
     """
     recipe = hashlib.sha256()
     for name in (*_SOURCES, Path(__file__).name, "needed_functions.py"):
@@ -38,20 +45,46 @@ def build(torch_npu: Path, torch: Path, cache: Path) -> Path:
         state = library.stat()
         recipe.update(f"{library} {state.st_size} {state.st_mtime_ns}".encode())
     folder = cache / recipe.hexdigest()[:16]
-    if folder.is_dir():
+    if _is_whole(folder):
         return folder
+    if absent := [tool for tool in _TOOLS if shutil.which(tool) is None]:
+        raise BuildError(
+            f"no {', '.join(absent)} here: install a C and a C++ compiler and binutils "
+            "(Debian: apt-get install build-essential)"
+        )
     cache.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=".building-", dir=cache))
-    try:
-        _build_into(made, needs_of(torch_npu, torch), torch_npu / "include")
-        made.rename(folder)
-    except OSError:
-        # Another process was first.
-        if not folder.is_dir():
-            raise
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+    with _one_at_a_time(cache):
+        if _is_whole(folder):
+            return folder
+        # Of a build that was killed, or with files removed.
+        for left in (folder, *cache.glob(f".building-{folder.name}-*")):
+            shutil.rmtree(left, ignore_errors=True)
+        made = Path(tempfile.mkdtemp(prefix=f".building-{folder.name}-", dir=cache))
+        try:
+            try:
+                needs = needs_of(torch_npu, torch)
+            except UnreadableLibrary as error:
+                raise BuildError(str(error)) from None
+            _build_into(made, needs, torch_npu / "include")
+            made.rename(folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
     return folder
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        libraries = json.loads((folder / _REPORT).read_text())["libraries"]
+    except (OSError, ValueError, KeyError):
+        return False
+    return all((folder / name).is_file() for name in (_CORE, *libraries))
+
+
+@contextlib.contextmanager
+def _one_at_a_time(cache: Path) -> Iterator[None]:
+    with (cache / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _build_into(folder: Path, needs: Needs, headers: Path) -> None:
@@ -74,7 +107,7 @@ def _build_into(folder: Path, needs: Needs, headers: Path) -> None:
         "aborting": missing,
         "absent_if_looked_up": sorted(set(needs.looked_up) - bodies),
     }
-    (folder / "needs.json").write_text(json.dumps(report, indent=1) + "\n")
+    (folder / _REPORT).write_text(json.dumps(report, indent=1) + "\n")
 
 
 def _compile(source: Path, folder: Path, headers: Path) -> Path:
@@ -116,13 +149,6 @@ def _assembly(names: list[str]) -> str:
 
 
 def _run(*command: str, at: Path) -> None:
-    try:
-        done = subprocess.run(
-            command, cwd=at, capture_output=True, text=True, check=False
-        )
-    except FileNotFoundError:
-        raise BuildError(
-            f"no {command[0]} here; a C and C++ compiler is needed"
-        ) from None
+    done = subprocess.run(command, cwd=at, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BuildError(f"{' '.join(command[:1])} failed:\n{done.stderr.strip()}")

@@ -13,6 +13,7 @@
 #include <string.h>
 
 // ---- the handler: calls that it answers, and how they reach it
+// clang-format off
 #define HANDLED(X)                                                                     \
   X(stream_create) X(stream_destroy) X(stream_query) X(stream_synchronize)             \
   X(device_synchronize) X(event_create) X(event_destroy) X(event_record)               \
@@ -20,6 +21,7 @@
   X(fill) X(host_function) X(free) X(capture_begin) X(capture_info) X(capture_end)     \
   X(capture_exchange_mode) X(graph_execute) X(graph_destroy) X(group_begin)            \
   X(group_end) X(update_begin) X(update_end) X(value_write) X(value_wait)
+// clang-format on
 #define NAME(name) #name " "
 #define MEMBER(name) CALL_##name,
 enum { HANDLED(MEMBER) };
@@ -27,7 +29,7 @@ enum { HANDLED(MEMBER) };
 typedef int (*handler_t)(int, uint64_t, uint64_t, uint64_t, uint64_t);
 static handler_t handler;
 static uint32_t device_count = 1;
-static _Thread_local int32_t current_device;
+static _Thread_local int32_t current_device = -1;
 static size_t memory_total;
 static atomic_size_t memory_used;
 static char soc_name[64];
@@ -86,7 +88,11 @@ aclError aclrtSetDevice(int32_t device) {
   return ACL_SUCCESS;
 }
 
+// A thread has no device until it sets one. torch_npu counts on the error: it enters a
+// device among those to synchronize and to free only when it sets that itself.
 aclError aclrtGetDevice(int32_t *device) {
+  if (current_device < 0)
+    return ACL_ERROR_RT_CONTEXT_NULL;
   *device = current_device;
   return ACL_SUCCESS;
 }
@@ -100,6 +106,8 @@ aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout) {
 
 // A context stands for its device; NULL is none.
 aclError aclrtGetCurrentContext(aclrtContext *context) {
+  if (current_device < 0)
+    return ACL_ERROR_RT_CONTEXT_NULL;
   *context = (aclrtContext)(uintptr_t)(current_device + 1);
   return ACL_SUCCESS;
 }
@@ -331,7 +339,8 @@ aclError aclrtValueWait(void *address, uint64_t value, uint32_t flag,
   return TO(value_wait, address, value, flag, stream);
 }
 
-aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc function, void *argument) {
+aclError aclrtLaunchHostFunc(aclrtStream stream, aclrtHostFunc function,
+                             void *argument) {
   return TO(host_function, function, argument, stream, 0);
 }
 

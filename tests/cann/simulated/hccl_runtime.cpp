@@ -9,10 +9,12 @@
 #include <cstdlib>
 
 // ---- the handler: calls that it answers, and how they reach it
+// clang-format off
 #define HANDLED(X)                                                                     \
   X(root_info) X(comm_init) X(comm_destroy) X(comm_name) X(all_reduce) X(reduce)       \
   X(all_gather) X(reduce_scatter) X(broadcast) X(scatter) X(all_to_all)                \
   X(all_to_all_v) X(send) X(recv)
+// clang-format on
 #define NAME(name) #name " "
 #define MEMBER(name) CALL_##name,
 enum { HANDLED(MEMBER) };
@@ -30,7 +32,7 @@ static handler_t handler;
 const char *simulated_hccl_calls(void) { return HANDLED(NAME); }
 void simulated_hccl_start(handler_t to) { handler = to; }
 
-}  // extern "C"
+} // extern "C"
 
 namespace {
 
@@ -44,7 +46,7 @@ template <typename... T> HcclResult handle(int call, T... arguments) {
   return (HcclResult)handler(call, words);
 }
 
-}  // namespace
+} // namespace
 #define TO(name, ...) handle(CALL_##name, __VA_ARGS__)
 
 extern "C" {
@@ -139,4 +141,4 @@ HcclResult HcclRecv(void *to, uint64_t count, HcclDataType type, uint32_t rank,
   return TO(recv, to, count, type, rank, comm, stream);
 }
 
-}  // extern "C"
+} // extern "C"

@@ -58,6 +58,16 @@ def on_meta(tree: Any) -> Any:
     return tree_map(make, tree)
 
 
+def of_now(tree: Any) -> Any:
+    """``tree`` with a copy of each host tensor, which its owner may change later."""
+
+    def copy(value: Any) -> Any:
+        is_host = isinstance(value, torch.Tensor) and value.device.type == "cpu"
+        return value.clone() if is_host else value
+
+    return tree_map(copy, tree)
+
+
 def tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 

@@ -28,7 +28,7 @@ class Machine(Streams):
 
     def free(self, address: int, size: int) -> int:
         for graph in self.graphs.values():
-            if any(s < address + size and address < e for s, e in graph.memory):
+            if graph.uses(address, address + size):
                 graph.broken = f"memory of graph {graph.number} was freed at\n{here()}"
         return 0
 
@@ -116,7 +116,7 @@ class Machine(Streams):
             return self.fail(
                 self.codes.STREAM_TASK_GROUP_STATUS, "a task group is open already"
             )
-        self.group = Group(stream)
+        self.group = Group(stream, self.capture.number)
         return 0
 
     def group_end(self, stream: int, out: int) -> int:
@@ -130,10 +130,11 @@ class Machine(Streams):
         return 0
 
     def update_begin(self, stream: int, group: int) -> int:
-        if group not in self._groups or stream in self.updates:
+        known = self._groups.get(group)
+        if known is None or known.graph not in self.graphs or stream in self.updates:
             return self.fail(
                 self.codes.STREAM_TASK_GROUP_STATUS,
-                f"no task group {group}, or stream {stream} is updating one",
+                f"no task group {group} of a graph, or stream {stream} updates one",
             )
         self.updates[stream] = list(self._groups[group].operators)
         return 0

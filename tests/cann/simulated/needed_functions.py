@@ -20,6 +20,10 @@ _OF_THE_SYSTEM = ("libc.", "libm.", "libstdc++.", "libgcc_s.", "libpthread.", "l
 _SYSTEM = re.compile(r"\s(lib[\w+.-]+)\s=>\s(/\S+)")
 
 
+class UnreadableLibrary(Exception):
+    """A package without a library, or with one that is no whole library."""
+
+
 @dataclass(frozen=True)
 class Needs:
     """What the libraries of one wheel ask of CANN, sorted.
@@ -36,12 +40,14 @@ class Needs:
 def needs_of(torch_npu: Path, torch: Path) -> Needs:
     """The needs of the package folder ``torch_npu`` beside the package ``torch``.
 
-    Raises FileNotFoundError when there is no library below ``torch_npu``, and
-    CalledProcessError when binutils cannot read one.
+    Raises UnreadableLibrary when there is no library below ``torch_npu``, or binutils
+    cannot read one.
     """
     own = sorted(torch_npu.rglob("*.so"))
     if not own:
-        raise FileNotFoundError(f"no shared library below {torch_npu}")
+        raise UnreadableLibrary(
+            f"no shared library below {torch_npu}: torch_npu is not installed there"
+        )
     of_torch = sorted((torch / "lib").glob("lib*.so*"))
     there = {file.name for file in [*own, *of_torch]}
     libraries = {
@@ -104,5 +110,11 @@ def _system_libraries(files: Iterable[Path]) -> set[Path]:
 
 
 def _output(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # readelf shows what it can of a truncated file, and says so.
+    if done.returncode or "readelf: Error" in done.stderr:
+        raise UnreadableLibrary(
+            f"{command[0]} cannot read {command[-1]}, which may be truncated; "
+            f"install its package anew:\n{done.stderr.strip()}"
+        )
     return done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import importlib.util
 import os
 import sys
@@ -20,10 +21,13 @@ def start(devices: int = 1, soc: str = "Ascend910B4", memory: int = _LIMIT) -> o
 
     ``devices`` of type ``soc`` with ``memory`` bytes each; torch may be imported, but
     torch_npu not yet. The first call for a wheel builds the libraries into the XDG
-    cache. Raises ImportError without torch_npu, BuildError without a compiler.
+    cache. Raises ImportError without torch_npu, BuildError without a compiler or with
+    a damaged wheel.
     """
     if _kept:
         return _kept[0]
+    # A function without a body ends the process: this says where it was called.
+    faulthandler.enable()
     os.environ["TASK_QUEUE_ENABLE"] = "0"
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     import torch

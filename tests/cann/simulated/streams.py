@@ -64,7 +64,10 @@ class Streams:
                 self.streams[stream].append(task)
                 self.pump()
 
-    def add_to_group(self, operator: object) -> None:
+    def note_operator(self, operator: object) -> None:
+        """An operator is captured, in the task group that is open."""
+        if self.capture is not None:
+            self.capture.operators.append(operator)
         if self.group is not None:
             self.group.operators.append(operator)
 

@@ -42,17 +42,24 @@ class Graph:
     # Streams with a task that no other captured stream waits for yet.
     unjoined: set[int] = field(default_factory=set)
     tasks: list[Task] = field(default_factory=list)
-    # [first, end) addresses that its tasks read or write.
+    # [first, end) addresses that its tasks read or write, but for those of operators.
     memory: set[tuple[int, int]] = field(default_factory=set)
+    operators: list[Any] = field(default_factory=list)
     # Why it must not be replayed any more.
     broken: str = ""
+
+    def uses(self, first: int, end: int) -> bool:
+        """Whether a task reads or writes between the two addresses."""
+        ranges = [self.memory, *(operator.memory for operator in self.operators)]
+        return any(start < end and first < stop for r in ranges for start, stop in r)
 
 
 @dataclass
 class Group:
-    """A task group: the operators whose host arguments may be replaced."""
+    """A task group: the operators of a graph whose host arguments may be replaced."""
 
     stream: int
+    graph: int
     operators: list[Any] = field(default_factory=list)
 
 

@@ -1,9 +1,6 @@
 #!/usr/bin/env python3
 """Run the tests of tests/cann/on_npu, or a program, on the simulated CANN runtime.
 
-usage: tests/cann/run.py [--torch-npu VERSION] [PYTEST ARGUMENT …]
-       tests/cann/run.py [--torch-npu VERSION] --program FILE.py [ARGUMENT …]
-
 The environment with torch and torch_npu is made on first use: some GB and minutes.
 """
 
@@ -16,6 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+_KIT = HERE.parents[1] / ".venv" / "bin" / "python"
+if __name__ == "__main__" and Path(sys.prefix) != _KIT.parents[1]:
+    # Started by its name: the kit's libraries are in the kit's environment.
+    if not _KIT.exists():
+        sys.exit("tests/cann/run.py: no .venv yet; type: make venv")
+    os.execv(_KIT, [str(_KIT), *sys.argv])
 sys.path.insert(0, str(HERE.parents[1] / "tools"))
 
 from patchkit.command_line import run as run_main  # noqa: E402
@@ -34,17 +37,39 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="tests/cann/run.py",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="exit: pytest's or the program's own; 3 the environment cannot be made",
+        usage="%(prog)s [--torch-npu VERSION] [PYTEST ARGUMENT …]\n"
+        "       %(prog)s [--torch-npu VERSION] --program FILE.py [ARGUMENT …]",
+        allow_abbrev=False,
+        epilog="exit: pytest's or the program's own; 2 usage, or no environment",
     )
-    parser.add_argument("--torch-npu", choices=RELEASES, default="2.11.0.post3")
-    parser.add_argument("--program", action="store_true")
+    parser.add_argument(
+        "--torch-npu", choices=RELEASES, default="2.11.0.post3", help="%(default)s"
+    )
+    parser.add_argument(
+        "--program",
+        nargs=argparse.REMAINDER,
+        metavar=("FILE.py", "ARGUMENT"),
+        help="run this file with the arguments that follow, instead of the tests",
+    )
     options, words = parser.parse_known_args(argv)
+    if options.program is not None:
+        words = options.program
+        if not words or not Path(words[0]).is_file():
+            parser.error(f"--program needs a file: {words[0] if words else 'none'}")
+    else:
+        words = [str(Path(w).resolve()) if Path(w).exists() else w for w in words]
+        for word in words:
+            if word.endswith(".py") and not word.startswith(str(HERE)):
+                parser.error(f"{word} is no test of the test bed; --program runs it")
     release = load_releases().release[RELEASES[options.torch_npu]]
     python = str(npu_python(release, options.torch_npu))
-    kind = ["-m", "simulated"] if options.program else ["-m", "pytest", "-q", *_QUIET]
-    if not options.program and not any(word.startswith(str(HERE)) for word in words):
+    runs = options.program is not None
+    kind = ["-m", "simulated"] if runs else ["-m", "pytest", "-q", *_QUIET]
+    if not runs and not any(word.startswith(str(HERE)) for word in words):
         words = [*words, str(HERE / "on_npu")]
-    environment = {**os.environ, "PYTHONPATH": str(HERE), "TASK_QUEUE_ENABLE": "0"}
+    users = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([str(HERE), *([users] if users else [])])
+    environment = {**os.environ, "PYTHONPATH": path, "TASK_QUEUE_ENABLE": "0"}
     environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     sys.stdout.flush()
     os.execve(python, [python, *kind, *words], environment)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+from pathlib import Path
 
 from simulated.build_runtime import BuildError
 from simulated.start import start
@@ -22,6 +23,8 @@ def main() -> None:
     except BuildError as error:
         sys.exit(f"simulated CANN: {error}")
     del sys.argv[0]
+    # As Python does for a program: what lies beside it can be imported.
+    sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 

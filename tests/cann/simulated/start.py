@@ -29,6 +29,9 @@ def start(devices: int = 1, soc: str = "Ascend910B4", memory: int = _LIMIT) -> o
     # A function without a body ends the process: this says where it was called.
     faulthandler.enable()
     os.environ["TASK_QUEUE_ENABLE"] = "0"
+    if "SIMULATED_CANN_LOG" in os.environ:
+        # Else torch_npu passes on little of what it logs.
+        os.environ.setdefault("ASCEND_GLOBAL_LOG_LEVEL", "0")
     os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     import torch
 

@@ -20,7 +20,7 @@ class _Loaded(importlib.abc.Loader):
         self.module = module
         self.spec = module.__spec__
 
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:  # noqa: ARG002 (importlib calls it so)
         return self.module
 
     def exec_module(self, module: ModuleType) -> None:
@@ -31,7 +31,10 @@ class _Starter(importlib.abc.MetaPathFinder):
     """Starts the runtime with SIMULATED_CANN_DEVICES devices, 1 unless it is set."""
 
     def find_spec(
-        self, name: str, path: object, target: object = None
+        self,
+        name: str,
+        path: object,  # noqa: ARG002 (importlib calls it so)
+        target: object = None,  # noqa: ARG002 (importlib calls it so)
     ) -> importlib.machinery.ModuleSpec | None:
         if name != "torch_npu":
             return None

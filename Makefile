@@ -117,6 +117,11 @@ own-tests: venv
 cann: venv
 	@$(RUN) tests/cann/run.py $(if $(TORCH_NPU),--torch-npu "$(TORCH_NPU)") $(ARGS)
 
+## npu VERSION=0.25: vLLM's engine with the Ascend series on the simulated runtime
+npu: venv
+	$(need-version)
+	@$(RUN) tests/npu/run.py --version "$(VERSION)" $(ARGS)
+
 ## lint: ruff, mypy and clang-format on the kit's own code
 lint: venv
 	@$(VENV)/bin/ruff check --quiet tools tests dockerfiles
@@ -145,4 +150,4 @@ image smoke test: | engine
 endif
 
 
-.PHONY: help venv verify tree refresh drift drift-map port new-release engine image smoke vendor pins test cann coverage own-tests lint tables lock clean
+.PHONY: help venv verify tree refresh drift drift-map port new-release engine image smoke vendor pins test cann npu coverage own-tests lint tables lock clean

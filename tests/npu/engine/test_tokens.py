@@ -1,0 +1,110 @@
+"""Greedy tokens of every graph mode, against transformers on the CPU."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_engine import (
+    LAYERS,
+    MODES,
+    SIZES,
+    VOCABULARY,
+    engine,
+    expected,
+    generate,
+    graphs_of,
+    runner,
+    write_model,
+)
+
+MODELS = {
+    "llama": {},
+    "qwen3": {"tie_word_embeddings": True, "num_key_value_heads": 1},
+}
+_numbers = random.Random(5)
+# Longer than a block of 128 and than the 64 tokens of a step; more than 4 requests.
+LENGTHS = (3, 150, 1, 40, 127, 70)
+PROMPTS = [[_numbers.randrange(VOCABULARY) for _ in range(n)] for n in LENGTHS]
+COUNTS = (9, 12, 5, 20, 4, 7)
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def model(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[list[int]]]:
+    """A model's folder, and its answers."""
+    folder = tmp_path_factory.mktemp(request.param)
+    write_model(folder, request.param, **MODELS[request.param])
+    return folder, expected(folder, PROMPTS, COUNTS)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_tokens_are_those_of_transformers(
+    model: tuple[Path, list[list[int]]], mode: str
+) -> None:
+    folder, answers = model
+    with engine(folder, mode) as llm:
+        assert generate(llm, PROMPTS, COUNTS) == answers
+
+
+def test_answers_vary(model: tuple[Path, list[list[int]]]) -> None:
+    assert len({token for answer in model[1] for token in answer}) > 10
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("llama"), "llama")
+
+
+def test_one_graph_a_decode_size_and_stale_without_updates(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.compilation.acl_graph import ACLGraph
+
+    answers = expected(llama, PROMPTS, COUNTS)
+    with engine(llama, "FULL_DECODE_ONLY") as llm:
+        assert sorted(key.num_tokens for key in graphs_of(llm)) == SIZES
+        assert generate(llm, PROMPTS, COUNTS) == answers
+
+        stream = torch.npu.Stream()
+
+        def only_record(graph: Any, metadata: Any) -> None:
+            for call in graph._host_calls:
+                call.event.record(stream)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ACLGraph, "_update", only_record)
+            assert generate(llm, PROMPTS, COUNTS) != answers
+        assert generate(llm, PROMPTS, COUNTS) == answers
+
+
+def _launches_of_a_step(llama: Path, mode: str, machine: Any) -> float:
+    steps: list[int] = []
+    with engine(llama, mode, async_scheduling=False) as llm:
+        execute = runner(llm)._model_forward
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            before = machine.launches
+            output = execute(*args, **kwargs)
+            steps.append(machine.launches - before)
+            return output
+
+        runner(llm)._model_forward = counted
+        generate(llm, [PROMPTS[0]], [9])
+    # The first step is the prompt's.
+    return sum(steps[1:]) / len(steps[1:])
+
+
+def test_launches_of_a_decode_step(llama: Path, machine: Any) -> None:
+    eager, piecewise, full = (
+        _launches_of_a_step(llama, mode, machine)
+        for mode in ("eager", "PIECEWISE", "FULL_DECODE_ONLY")
+    )
+    print(f"launches a decode step, {LAYERS} layers: {eager} {piecewise} {full}")
+    # 59, 6: the graph, an event for each of 4 layers, and one that says it is done.
+    assert eager >= 9 * full, (eager, full)
+    assert full < piecewise < eager

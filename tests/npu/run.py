@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Run tests/npu/engine: vLLM with the Ascend series, on the simulated CANN runtime.
+
+The tree of the release with its patches and the environment are made on first use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "tools"))
+
+from patchkit.cache import cache_folder  # noqa: E402
+from patchkit.command_line import run as run_main  # noqa: E402
+from patchkit.releases import load_releases  # noqa: E402
+from patchkit.source_tree import make_tree  # noqa: E402
+from patchkit.upstream_env import npu_python  # noqa: E402
+
+# The one that the releases' torch is for.
+TORCH_NPU = "2.11.0.post3"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Make tree and environment, become pytest in it."""
+    parser = argparse.ArgumentParser(
+        prog="tests/npu/run.py",
+        description=__doc__,
+        usage="%(prog)s --version V [PYTEST ARGUMENT …]",
+        allow_abbrev=False,
+        epilog="exit: pytest's own; 2 usage, or no environment",
+    )
+    parser.add_argument("--version", required=True, metavar="V", help="0.25, v0.25 …")
+    options, words = parser.parse_known_args(argv)
+    release, version = load_releases().find_version(options.version)
+    tree = cache_folder("npu-trees") / version
+    make_tree(release, tree, version=version, flavour="ascend", only="vllm/")
+    python = str(npu_python(release, TORCH_NPU))
+    simulated = HERE.parent / "cann"
+    path = [simulated / "in_children", simulated, tree]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(str(folder) for folder in path),
+        "TASK_QUEUE_ENABLE": "0",
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+    }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    if not any(Path(word.partition("::")[0]).exists() for word in words):
+        words = [*words, str(HERE / "engine")]
+    quiet = "ignore:invalid escape sequence:DeprecationWarning"
+    command = [python, "-m", "pytest", "-q", "-W", quiet, *words]
+    sys.stdout.flush()
+    os.execve(python, command, environment)
+
+
+if __name__ == "__main__":
+    sys.exit(run_main(main))

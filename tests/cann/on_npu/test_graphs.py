@@ -28,6 +28,14 @@ def test_replay_runs_on_the_same_storage() -> None:
         assert torch.equal(y.cpu(), (x.cpu() @ w.cpu()).relu())
 
 
+def test_a_capture_under_a_default_device() -> None:
+    with torch.device("npu"):
+        x = torch.ones(3)
+        graph, y = captured(lambda: x + torch.ones(3))
+    graph.replay()
+    assert y.tolist() == [2, 2, 2]
+
+
 def test_replays_allocate_nothing() -> None:
     x = torch.randn(64, 64, device="npu")
     graph, y = captured(lambda: x.mm(x).relu())

@@ -19,11 +19,12 @@ def alias(value: Any) -> Any:
         return value
     storage = value.untyped_storage()
     if storage.nbytes() == 0:
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+        shape, strides = value.shape, value.stride()
+        return torch.empty_strided(shape, strides, dtype=value.dtype, device="cpu")
     block = (ctypes.c_byte * storage.nbytes()).from_address(storage.data_ptr())
     memory = torch.frombuffer(block, dtype=torch.uint8).untyped_storage()
     where = (value.storage_offset(), value.shape, value.stride())
-    seen = torch.empty(0, dtype=value.dtype).set_(memory, *where)
+    seen = torch.empty(0, dtype=value.dtype, device="cpu").set_(memory, *where)
     return seen.conj() if value.is_conj() else seen
 
 

@@ -1,0 +1,16 @@
+"""A configuration of vLLM for layers made by tests, without gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch_npu  # noqa: F401 (starts the simulated runtime)
+from vllm.config import VllmConfig, set_current_vllm_config
+
+
+@pytest.fixture(scope="session", autouse=True)
+def in_vllm() -> Iterator[None]:
+    with set_current_vllm_config(VllmConfig()), torch.no_grad():
+        yield

@@ -23,7 +23,7 @@ sys.path.insert(0, str(HERE.parents[1] / "tools"))
 
 from patchkit.command_line import run as run_main  # noqa: E402
 from patchkit.releases import load_releases  # noqa: E402
-from patchkit.upstream_env import npu_python  # noqa: E402
+from patchkit.upstream_env import npu_python, simulated_npu_environment  # noqa: E402
 
 # torch_npu's own texts have invalid escapes.
 _QUIET = ("-W", "ignore:invalid escape sequence:DeprecationWarning")
@@ -67,12 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     kind = ["-m", "simulated"] if runs else ["-m", "pytest", "-q", *_QUIET]
     if not runs and not any(word.startswith(str(HERE)) for word in words):
         words = [*words, str(HERE / "on_npu")]
-    users = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([str(HERE), *([users] if users else [])])
-    environment = {**os.environ, "PYTHONPATH": path, "TASK_QUEUE_ENABLE": "0"}
-    environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
     sys.stdout.flush()
-    os.execve(python, [python, *kind, *words], environment)
+    os.execve(python, [python, *kind, *words], simulated_npu_environment(HERE))
 
 
 if __name__ == "__main__":

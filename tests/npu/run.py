@@ -1,5 +1,4 @@
-#!/usr/bin/env python3
-"""Run tests/npu/engine: vLLM with the Ascend series, on the simulated CANN runtime.
+"""Run tests/npu: vLLM with the Ascend series, on the simulated CANN runtime.
 
 The tree of the release with its patches and the environment are made on first use.
 """
@@ -19,7 +18,7 @@ from patchkit.cache import cache_folder  # noqa: E402
 from patchkit.command_line import run as run_main  # noqa: E402
 from patchkit.releases import load_releases  # noqa: E402
 from patchkit.source_tree import make_tree  # noqa: E402
-from patchkit.upstream_env import npu_python  # noqa: E402
+from patchkit.upstream_env import npu_python, simulated_npu_environment  # noqa: E402
 
 # The one that the releases' torch is for.
 TORCH_NPU = "2.11.0.post3"
@@ -41,16 +40,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     make_tree(release, tree, version=version, flavour="ascend", only="vllm/")
     python = str(npu_python(release, TORCH_NPU))
     simulated = HERE.parent / "cann"
-    path = [simulated / "in_children", simulated, tree]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(str(folder) for folder in path),
-        "TASK_QUEUE_ENABLE": "0",
-        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-    }
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment = simulated_npu_environment(simulated / "in_children", simulated, tree)
     if not any(Path(word.partition("::")[0]).exists() for word in words):
-        words = [*words, str(HERE / "engine")]
+        words = [*words, str(HERE)]
     quiet = "ignore:invalid escape sequence:DeprecationWarning"
     command = [python, "-m", "pytest", "-q", "-W", quiet, *words]
     sys.stdout.flush()

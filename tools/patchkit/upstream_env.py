@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,24 @@ def npu_python(release: Release, torch_npu: str) -> Path:
     name = f"torch-npu-{torch_npu}"
     alone = (f"torch_npu=={torch_npu}",)
     return _layer(name, below, NPU_NEEDS, None, alone) / "bin" / "python"
+
+
+def simulated_npu_environment(*folders: Path) -> dict[str, str]:
+    """This process's environment, for an interpreter on the simulated CANN runtime.
+
+    ``folders`` come first on PYTHONPATH. Bytecode is kept: importing torch and vLLM
+    without takes most of a minute.
+    """
+    path = [*map(str, folders), os.environ.get("PYTHONPATH", "")]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        # Before torch is imported: it would load torch_npu by itself.
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        "TASK_QUEUE_ENABLE": "0",
+    }
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
 
 
 def _oldest_with_torch(release: Release) -> Release:

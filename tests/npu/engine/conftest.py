@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ os.environ |= {
 
 
 @pytest.fixture(scope="session")
-def machine() -> Iterator[Any]:
+def machine() -> Any:
     """The simulated machine: counts what the host launches."""
     import torch_npu  # noqa: F401
     from simulated.start import start

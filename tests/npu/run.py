@@ -16,6 +16,7 @@ sys.path.insert(0, str(HERE.parents[1] / "tools"))
 
 from patchkit.cache import cache_folder  # noqa: E402
 from patchkit.command_line import run as run_main  # noqa: E402
+from patchkit.errors import UsageError  # noqa: E402
 from patchkit.releases import load_releases  # noqa: E402
 from patchkit.source_tree import make_tree  # noqa: E402
 from patchkit.upstream_env import npu_python, simulated_npu_environment  # noqa: E402
@@ -34,10 +35,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="exit: pytest's own; 2 usage, or no environment",
     )
     parser.add_argument("--version", required=True, metavar="V", help="0.25, v0.25 …")
+    parser.add_argument(
+        "--tree",
+        metavar="DIR",
+        type=Path,
+        help="a patched tree, as `make tree FLAVOUR=ascend` makes it, as it lies there "
+        "(default: one made anew from the series, under the cache folder)",
+    )
     options, words = parser.parse_known_args(argv)
     release, version = load_releases().find_version(options.version)
-    tree = cache_folder("npu-trees") / version
-    make_tree(release, tree, version=version, flavour="ascend", only="vllm/")
+    tree = options.tree and options.tree.resolve()
+    if tree is None:
+        tree = cache_folder("npu-trees") / version
+        make_tree(release, tree, version=version, flavour="ascend", only="vllm/")
+    elif not (tree / "vllm" / "platforms" / "npu.py").is_file():
+        raise UsageError(f"no vLLM with the Ascend series: {options.tree}")
     python = str(npu_python(release, TORCH_NPU))
     simulated = HERE.parent / "cann"
     environment = simulated_npu_environment(simulated / "in_children", simulated, tree)

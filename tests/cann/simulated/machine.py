@@ -98,7 +98,7 @@ class Machine(Streams):
             return self.fail(self.codes.MODEL_EXECUTE, graph.broken)
         replay = here()
         with self.changed:
-            self.launches += 1
+            self.launches["graph"] += 1
             self.streams[stream] += [_replayed(task, replay) for task in graph.tasks]
             self.pump()
         return 0
@@ -151,6 +151,7 @@ class Machine(Streams):
                 self.codes.STREAM_TASK_GROUP_STATUS,
                 f"the update left {len(left)} operators as captured",
             )
+        self.launches["update"] += 1
         return 0
 
     def forbidden(self, what: str) -> int:

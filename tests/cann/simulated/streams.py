@@ -11,14 +11,18 @@ import sys
 import threading
 import time
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from typing import Literal
 
 from simulated.error_codes import DeviceError, ErrorCodes
 from simulated.host_memory import fill_bytes, move_bytes, store, word_at
 from simulated.tasks import Graph, Group, Record, Task, here
 
 ALL_STREAMS = 2048
+# What the host launches: an operator, copy or collective; a record, wait or reset of an
+# event or value; a replay of a graph; an update of a task group.
+Launch = Literal["task", "event", "graph", "update"]
 # A wait whose record has not come by then, with no task running, is a deadlock.
 DEADLOCK_SECONDS = 0.5
 
@@ -32,7 +36,7 @@ class Streams:
     def __init__(self, codes: ErrorCodes, set_error: Callable[[str], None]) -> None:
         self.codes = codes
         self.executed = 0
-        self.launches = 0
+        self.launches: Counter[Launch] = Counter()
         self.capture: Graph | None = None
         self.graphs: dict[int, Graph] = {}
         self.updates: dict[int, list] = {}
@@ -53,14 +57,14 @@ class Streams:
     def is_idle(self, stream: int) -> bool:
         return not self.streams[stream]
 
-    def launch(self, stream: int, task: Task) -> None:
+    def launch(self, stream: int, task: Task, kind: Launch = "task") -> None:
         """Append a task to the graph being captured on ``stream``, or to the stream."""
         with self.changed:
             if self.capture is not None and stream in self.capture.streams:
                 self.capture.tasks.append(task)
                 self.capture.unjoined.add(stream)
             else:
-                self.launches += 1
+                self.launches[kind] += 1
                 self.streams[stream].append(task)
                 self.pump()
 
@@ -175,7 +179,7 @@ class Streams:
         def run() -> None:
             record.done = True
 
-        self.launch(stream, Task(f"record of event {event}", run))
+        self.launch(stream, Task(f"record of event {event}", run), "event")
         return 0
 
     def event_wait(self, event: int, stream: int) -> int:
@@ -197,14 +201,15 @@ class Streams:
             last = record or self._events.get(event)
             return last is not None and last.done
 
-        self.launch(stream, Task(f"wait for event {event}", _nothing, ready, (here(),)))
+        wait = Task(f"wait for event {event}", _nothing, ready, (here(),))
+        self.launch(stream, wait, "event")
         return 0
 
     def event_reset(self, event: int, stream: int) -> int:
         def run() -> None:
             self._events[event] = None
 
-        self.launch(stream, Task(f"reset of event {event}", run))
+        self.launch(stream, Task(f"reset of event {event}", run), "event")
         return 0
 
     def event_synchronize(self, event: int) -> int:
@@ -226,7 +231,7 @@ class Streams:
         def run() -> None:
             word_at(address).value = value
 
-        self.launch(stream, Task(f"write of {value} to {address:#x}", run))
+        self.launch(stream, Task(f"write of {value} to {address:#x}", run), "event")
         return 0
 
     def value_wait(self, address: int, value: int, flag: int, stream: int) -> int:
@@ -244,7 +249,7 @@ class Streams:
             return tests[flag](word_at(address).value)
 
         what = f"wait for the value {value} at {address:#x}"
-        self.launch(stream, Task(what, _nothing, ready, (here(),)))
+        self.launch(stream, Task(what, _nothing, ready, (here(),)), "event")
         return 0
 
     # ---- running

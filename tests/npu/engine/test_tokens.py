@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -82,21 +83,24 @@ def test_one_graph_a_decode_size_and_stale_without_updates(
         assert generate(llm, PROMPTS, COUNTS) == answers
 
 
-def _launches_of_a_step(llama: Path, mode: str, machine: Any) -> float:
-    steps: list[int] = []
+def _launches_of_a_step(llama: Path, mode: str, machine: Any) -> Counter[str]:
+    """What the host launches for one decode step of the model, by kind."""
+    steps: list[Counter[str]] = []
     with engine(llama, mode, async_scheduling=False) as llm:
         execute = runner(llm)._model_forward
 
         def counted(*args: Any, **kwargs: Any) -> Any:
-            before = machine.launches
+            before = machine.launches.copy()
             output = execute(*args, **kwargs)
             steps.append(machine.launches - before)
             return output
 
         runner(llm)._model_forward = counted
         generate(llm, [PROMPTS[0]], [9])
-    # The first step is the prompt's.
-    return sum(steps[1:]) / len(steps[1:])
+    # The first step is the prompt's; the first replay waits for none before it.
+    first, *others = steps[1:]
+    assert all(step == first for step in others), steps
+    return first
 
 
 def test_launches_of_a_decode_step(llama: Path, machine: Any) -> None:
@@ -105,6 +109,12 @@ def test_launches_of_a_decode_step(llama: Path, machine: Any) -> None:
         for mode in ("eager", "PIECEWISE", "FULL_DECODE_ONLY")
     )
     print(f"launches a decode step, {LAYERS} layers: {eager} {piecewise} {full}")
-    # 59, 6: the graph, an event for each of 4 layers, and one that says it is done.
-    assert eager >= 9 * full, (eager, full)
-    assert full < piecewise < eager
+    # An event for each update, and one that says that the replay is over.
+    assert full == {"graph": 1, "update": LAYERS, "event": LAYERS + 1}
+    assert eager.keys() == {"task"}
+    assert piecewise["graph"] == LAYERS + 1
+    eager_work, piecewise_work, full_work = (
+        launches.total() - launches["event"] for launches in (eager, piecewise, full)
+    )
+    assert eager_work >= 10 * full_work
+    assert full_work < piecewise_work < eager_work

@@ -51,7 +51,7 @@ class Wheel:
         for name in ("__init__.py", "build_runtime.py", "needed_functions.py"):
             shutil.copy(SIMULATED / name, self.sources)
         (self.sources / "cann_runtime.c").write_text(RUNTIME)
-        for name in ("hccl_runtime.cpp", "allocator_keys.cpp"):
+        for name in ("profiler.c", "hccl_runtime.cpp", "allocator_keys.cpp"):
             (self.sources / name).write_text("namespace {}\n")
         caller = folder / "caller.c"
         calls = "int aclrtOpen(int); int aclrtClose(int);\n"

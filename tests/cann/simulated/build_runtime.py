@@ -17,7 +17,7 @@ from pathlib import Path
 from simulated.needed_functions import Needs, UnreadableLibrary, needs_of
 
 HERE = Path(__file__).resolve().parent
-_SOURCES = ("cann_runtime.c", "hccl_runtime.cpp", "allocator_keys.cpp")
+_SOURCES = ("cann_runtime.c", "profiler.c", "hccl_runtime.cpp", "allocator_keys.cpp")
 _CORE = "libsimulated_cann.so"
 _WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wmissing-declarations")
 # Written last, so a folder with it is whole unless somebody removed files.

@@ -12,10 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-# Prefixes of the public interfaces: runtime, collectives, profiler, tensor queues.
+# Prefixes of the public interfaces: runtime, collectives, profiler, tensor queues,
+# driver.
 _LOOKED_UP = re.compile(
-    rb"\x00((?:acl|Hccl|hccl|acltdt|aclprof)[A-Z]?\w{3,60})(?=\x00)"
+    rb"\x00((?:(?:acl|Hccl|hccl|acltdt|aclprof)[A-Z]?|hal[A-Z])\w{3,60})(?=\x00)"
 )
+# Libraries that torch_npu opens by name: it registers them without their ending.
+_OPENED = re.compile(rb"\x00(lib[a-z_]*[a-z])(?=\x00)")
 _OF_THE_SYSTEM = ("libc.", "libm.", "libstdc++.", "libgcc_s.", "libpthread.", "libdl.")
 _SYSTEM = re.compile(r"\s(lib[\w+.-]+)\s=>\s(/\S+)")
 
@@ -28,8 +31,9 @@ class UnreadableLibrary(Exception):
 class Needs:
     """What the libraries of one wheel ask of CANN, sorted.
 
-    ``libraries`` are sonames, ``imports`` symbols, mangled where they are C++;
-    ``looked_up`` are names for dlsym, found as whole strings, so a few may be none.
+    ``libraries`` are sonames, linked or opened while torch_npu runs; ``imports``
+    symbols, mangled where they are C++; ``looked_up`` are names for dlsym. What is
+    opened or looked up is found as whole strings, so a few may be none.
     """
 
     libraries: tuple[str, ...]
@@ -50,10 +54,10 @@ def needs_of(torch_npu: Path, torch: Path) -> Needs:
         )
     of_torch = sorted((torch / "lib").glob("lib*.so*"))
     there = {file.name for file in [*own, *of_torch]}
+    opened = {f"{name}.so" for name in _texts(_OPENED, own)}
     libraries = {
         name
-        for file in own
-        for name in _linked(file)
+        for name in opened.union(*map(_linked, own))
         if name not in there and not name.startswith((*_OF_THE_SYSTEM, "ld-", "librt."))
     }
     wanted = {name for file in own for name in _symbols(file, "--undefined-only")}
@@ -71,14 +75,18 @@ def needs_of(torch_npu: Path, torch: Path) -> Needs:
         # The interpreter gives these; nm of a stripped one does not list them.
         if not name.startswith(("Py", "_Py"))
     }
-    names = {
-        found[1].decode()
-        for file in own
-        for found in _LOOKED_UP.finditer(file.read_bytes())
-    }
+    looked_up = _texts(_LOOKED_UP, own) - imports
     return Needs(
-        tuple(sorted(libraries)), tuple(sorted(imports)), tuple(sorted(names - imports))
+        tuple(sorted(libraries)), tuple(sorted(imports)), tuple(sorted(looked_up))
     )
+
+
+def _texts(pattern: re.Pattern[bytes], files: Iterable[Path]) -> set[str]:
+    return {
+        found[1].decode()
+        for file in files
+        for found in pattern.finditer(file.read_bytes())
+    }
 
 
 def _linked(file: Path) -> list[str]:

@@ -105,9 +105,10 @@ pins: venv
 test: lint verify
 	@$(RUN) -m pytest $(TESTS) $(ARGS)
 
-## coverage: every line the series adds is run by a test, measured from the diffs
+## coverage: every line the series adds is run by a test (FLAVOUR=ascend: on the NPU)
 coverage: venv
-	@$(RUN) tools/diff_coverage.py $(if $(VERSION),--version "$(VERSION)",--all) $(ARGS)
+	@$(RUN) tools/diff_coverage.py $(if $(VERSION),--version "$(VERSION)",--all) \
+		--flavour "$(FLAVOUR)" $(ARGS)
 
 ## own-tests: vLLM's own tests end the same with the series as without (VERSION=0.25: one)
 own-tests: venv

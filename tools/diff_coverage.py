@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.command_line import run as run_main
+from patchkit.covered_run import CoveredRun
 from patchkit.diff_coverage import measure
 from patchkit.errors import EXIT_OK, EXIT_REFUSED
+from patchkit.npu_tests import FLAVOUR as ASCEND
+from patchkit.npu_tests import run_npu_tests
 from patchkit.plan import make_plan
-from patchkit.releases import Release, load_releases
+from patchkit.releases import FLAVOURS, Release, load_releases
 from patchkit.series import load_series
 from patchkit.step_progress import step_progress
 from patchkit.upstream import open_source
@@ -31,15 +34,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--version", metavar="V", help="one release: 0.25, v0.25 …")
-    which.add_argument("--all", action="store_true", help="every release")
+    which.add_argument("--all", action="store_true", help="every release that has it")
+    parser.add_argument(
+        "--flavour",
+        choices=FLAVOURS,
+        default="capture",
+        help="ascend: tests/npu, and the lines of the patches that flavour adds "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--tree",
+        metavar="DIR",
+        type=Path,
+        help="with --flavour ascend: a tree with the series in it, as it lies there",
+    )
     options = parser.parse_args(argv)
+    if options.tree and options.flavour != ASCEND:
+        parser.error("--tree goes with --flavour ascend")
     releases = load_releases()
     chosen = (
-        list(releases.release.values())
+        [r for r in releases.release.values() if options.flavour in r.flavours]
         if options.all
         else [releases.find(options.version)]
     )
-    results = [_cover(release) for release in chosen]
+    results = [_cover(release, options.flavour, options.tree) for release in chosen]
     if len(results) > 1:
         print("\n".join(result.line for result in results))
     return EXIT_OK if all(result.is_right for result in results) else EXIT_REFUSED
@@ -53,24 +71,23 @@ class Result:
     line: str
 
 
-def _cover(release: Release) -> Result:
+def _cover(release: Release, flavour: str, tree: Path | None) -> Result:
     began = time.monotonic()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        step_progress(f"running the upstream tests of {release.name}"),
-    ):
-        run = run_upstream_tests(release, Path(folder).resolve())
+    series = load_series(release, flavour)
+    run = _run(release, flavour, tree)
     seconds = time.monotonic() - began
+    kind = "upstream" if flavour == "capture" else "NPU"
     if run.status:
-        print(run.output)
         end = run.output.strip().rpartition("\n")[2]
-        return _say(Result(False, f"{release.name}: the upstream tests failed: {end}"))
+        return _say(Result(False, f"{release.name}: the {kind} tests failed: {end}"))
     for test in run.left_out:
         print(f"left out: {test}")
-    series = load_series(release)
     source = open_source(release, paths=series.paths)
     plan = make_plan(series.patches, source, policy="exact")
-    files = measure(plan, run.lines)
+    # The flavour's own patches: those of the series below it have tests of their own.
+    below = () if flavour == "capture" else load_series(release).patches
+    own = {patch.name for patch in series.patches} - {patch.name for patch in below}
+    files = measure(plan, run.lines, own)
     for file in files:
         for (patch, line), number in file.missing:
             print(f"{patch}:{line}: not run ({file.path}:{number})")
@@ -88,6 +105,20 @@ def _cover(release: Release) -> Result:
             f"{seconds:.0f} s",
         )
     )
+
+
+def _run(release: Release, flavour: str, tree: Path | None) -> CoveredRun:
+    """The flavour's tests. Their output is printed, where they fail at the latest."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        if flavour == ASCEND:
+            version = release.versions[0]
+            return run_npu_tests(release, version, folder, tree=tree)
+        with step_progress(f"running the upstream tests of {release.name}"):
+            run = run_upstream_tests(release, folder)
+    if run.status:
+        print(run.output)
+    return run
 
 
 def _say(result: Result) -> Result:

@@ -90,3 +90,21 @@ def test_a_line_that_is_told_not_to_be_measured(tmp_path: Path) -> None:
     # coverage.py leaves such a line out of both sets.
     (file,) = measure(plan, {"m.py": (frozenset({1, 4, 5, 8, 9}), frozenset())})
     assert (file.added, file.executable, len(file.missing)) == (1, 1, 1)
+
+
+def test_only_the_lines_of_the_patches_asked_for(
+    case: tuple[Plan, list[Patch]],
+) -> None:
+    plan, patches = case
+    lines = {
+        "m.py": (frozenset({2, 6, 8, 11, 12}), frozenset({3, 7})),
+        "new.py": (frozenset({3, 4}), frozenset()),
+    }
+    # Line 3 is the first's, lines 7 and 12 are the second's.
+    (first,) = measure(plan, lines, {patches[0].name})
+    assert (first.path, first.added, first.executable) == ("m.py", 1, 1)
+    assert [number for _, number in first.missing] == [3]
+    second, new = measure(plan, lines, {patches[1].name})
+    assert (second.added, second.executable) == (3, 2)
+    assert [number for _, number in second.missing] == [7]
+    assert (new.path, new.added) == ("new.py", 6)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.commit import commit_to_tree
+from patchkit.covered_run import tree_environment
 from patchkit.diff_coverage import measure
 from patchkit.errors import EnvironmentProblem
 from patchkit.plan import make_plan
@@ -23,7 +24,7 @@ from patchkit.source_tree import make_tree
 from patchkit.tree_source import TreeSource
 from patchkit.upstream import open_source
 from patchkit.upstream_env import upstream_python
-from patchkit.upstream_tests import run_upstream_tests, tree_environment
+from patchkit.upstream_tests import run_upstream_tests
 
 RELEASE = load_releases().find("0.25")
 OPTION = b"    capture_torch_profiler: bool"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from patchkit.plan_types import Origin, Plan
@@ -23,12 +23,15 @@ class FileCoverage:
     missing: tuple[tuple[Origin, int], ...]
 
 
-def measure(plan: Plan, lines: Mapping[str, Lines]) -> list[FileCoverage]:
+def measure(
+    plan: Plan, lines: Mapping[str, Lines], patches: Collection[str] | None = None
+) -> list[FileCoverage]:
     """Compare added lines with those that ran, for every Python file of ``plan``.
 
-    ``lines`` holds the executable lines by path: those that ran, and those that did
-    not. A file that is not in it was never imported: every added line counts as
-    executable and missing. So does a line that is told not to be measured.
+    ``patches`` names those whose lines count; a file without one is left out. None:
+    all of them. ``lines`` holds the executable lines by path: those that ran, and those
+    that did not. A file that is not in it was never imported: every added line counts
+    as executable and missing. So does a line that is told not to be measured.
     """
     result = []
     for file in plan.changes:
@@ -37,8 +40,10 @@ def measure(plan: Plan, lines: Mapping[str, Lines]) -> list[FileCoverage]:
         added = {
             number: origin
             for number, origin in enumerate(file.origins, 1)
-            if origin is not None
+            if origin is not None and (patches is None or origin[0] in patches)
         }
+        if patches is not None and not added:
+            continue
         ran, missed = lines.get(file.path, (frozenset(), frozenset(added)))
         text = file.after.data.split(b"\n")
         missed |= {number for number in added if b"pragma: no" in text[number - 1]}

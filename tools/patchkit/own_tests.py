@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from patchkit.covered_run import tree_environment
 from patchkit.errors import EnvironmentProblem
-from patchkit.upstream_tests import tree_environment
 
 # What the series touches, of upstream's tests: graphs, and the options' classes.
 FOLDERS = ("tests/v1/cudagraph", "tests/config")

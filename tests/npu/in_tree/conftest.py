@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -14,3 +15,13 @@ from vllm.config import VllmConfig, set_current_vllm_config
 def in_vllm() -> Iterator[None]:
     with set_current_vllm_config(VllmConfig()), torch.no_grad():
         yield
+
+
+@pytest.fixture
+def log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> pytest.LogCaptureFixture:
+    """What vLLM's platforms log, at every level."""
+    monkeypatch.setattr(logging.getLogger("vllm"), "propagate", True)
+    caplog.set_level(logging.DEBUG, "vllm.platforms")
+    return caplog

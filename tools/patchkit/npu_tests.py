@@ -1,0 +1,91 @@
+"""Runs ``tests/npu``: vLLM with the Ascend series on the simulated CANN runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchkit.cache import cache_folder
+from patchkit.covered_run import CoveredRun, run_covered
+from patchkit.errors import Refused, UsageError
+from patchkit.plan import make_plan
+from patchkit.releases import PROJECT, Release
+from patchkit.series import load_series
+from patchkit.source_tree import make_tree
+from patchkit.tree_source import TreeSource
+from patchkit.upstream_env import npu_python, simulated_npu_environment
+
+# The one that the releases' torch is for.
+TORCH_NPU = "2.11.0.post3"
+FLAVOUR = "ascend"
+TESTS = PROJECT / "tests" / "npu"
+_SIMULATED = PROJECT / "tests" / "cann"
+# torch_npu's own texts have invalid escapes.
+_QUIET = ("-W", "ignore:invalid escape sequence:DeprecationWarning")
+
+
+@dataclass(frozen=True)
+class NPUTests:
+    """The interpreter and the environment of a run, on a tree."""
+
+    python: Path
+    tree: Path
+    environment: dict[str, str]
+
+    @staticmethod
+    def words(arguments: Sequence[str] = ()) -> list[str]:
+        """pytest's arguments: all of the tests, unless a path is among them."""
+        named = any(Path(word.partition("::")[0]).exists() for word in arguments)
+        return ["-q", *_QUIET, *arguments, *([] if named else [str(TESTS)])]
+
+
+def prepare_npu_tests(release: Release, version: str, tree: Path | None) -> NPUTests:
+    """Make what the tests run in, as far as it is missing.
+
+    ``tree`` is a patched tree, as it lies there; None: the one of the series, kept per
+    user. Raises UsageError when there is no Ascend platform in it.
+    """
+    if tree is None:
+        tree = cache_folder("npu-trees") / version
+        make_tree(release, tree, version=version, flavour=FLAVOUR, only="vllm/")
+    elif not (tree / "vllm" / "platforms" / "npu.py").is_file():
+        raise UsageError(f"no vLLM with the Ascend series: {tree}")
+    tree = tree.resolve()
+    environment = simulated_npu_environment(
+        _SIMULATED / "in_children", _SIMULATED, tree
+    )
+    return NPUTests(npu_python(release, TORCH_NPU), tree, environment)
+
+
+def run_npu_tests(
+    release: Release,
+    version: str,
+    folder: Path,
+    *,
+    tree: Path | None = None,
+    arguments: Sequence[str] = (),
+) -> CoveredRun:
+    """Run the tests under coverage, their output passed on as it comes.
+
+    Raises Refused when a file of the tree is not the series' own: its lines would not
+    be those of the patches.
+    """
+    prepared = prepare_npu_tests(release, version, tree)
+    series = load_series(release, FLAVOUR)
+    source = TreeSource(prepared.tree)
+    if make_plan(series.patches, source, policy="exact").state != "applied":
+        raise Refused(
+            f"{prepared.tree}: a patched file differs from the series",
+            hint="make refresh writes what was changed into the series",
+        )
+    return run_covered(
+        prepared.python,
+        prepared.tree,
+        series.paths,
+        prepared.words(arguments),
+        folder,
+        environment=prepared.environment,
+        children=True,
+        show=True,
+    )

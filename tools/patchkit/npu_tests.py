@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.cache import cache_folder
-from patchkit.covered_run import CoveredRun, run_covered
+from patchkit.covered_run import CoveredRun, run_covered, tree_environment
 from patchkit.errors import Refused, UsageError
 from patchkit.plan import make_plan
 from patchkit.releases import PROJECT, Release
@@ -40,11 +40,14 @@ class NPUTests:
         return ["-q", *_QUIET, *arguments, *([] if named else [str(TESTS)])]
 
 
-def prepare_npu_tests(release: Release, version: str, tree: Path | None) -> NPUTests:
+def prepare_npu_tests(
+    release: Release, version: str, tree: Path | None, *, simulated: bool = True
+) -> NPUTests:
     """Make what the tests run in, as far as it is missing.
 
     ``tree`` is a patched tree, as it lies there; None: the one of the series, kept per
-    user. Raises UsageError when there is no Ascend platform in it.
+    user. Not ``simulated``: on the CANN and the NPU of this machine. Raises UsageError
+    when there is no Ascend platform in the tree.
     """
     if tree is None:
         tree = cache_folder("npu-trees") / version
@@ -52,9 +55,12 @@ def prepare_npu_tests(release: Release, version: str, tree: Path | None) -> NPUT
     elif not (tree / "vllm" / "platforms" / "npu.py").is_file():
         raise UsageError(f"no vLLM with the Ascend series: {tree}")
     tree = tree.resolve()
-    environment = simulated_npu_environment(
-        _SIMULATED / "in_children", _SIMULATED, tree
-    )
+    if simulated:
+        environment = simulated_npu_environment(
+            _SIMULATED / "in_children", _SIMULATED, tree
+        )
+    else:
+        environment = tree_environment(tree)
     return NPUTests(npu_python(release, TORCH_NPU), tree, environment)
 
 

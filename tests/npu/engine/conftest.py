@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from typing import Any
 
@@ -21,6 +22,9 @@ os.environ |= {
 def machine() -> Any:
     """The simulated machine: counts what the host launches."""
     import torch_npu  # noqa: F401
+
+    if importlib.util.find_spec("simulated") is None:
+        pytest.skip("looks into the simulated machine, and this is a real one")
     from simulated.start import start
 
     return start()

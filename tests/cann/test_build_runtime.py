@@ -33,7 +33,9 @@ except BuildError as error:
 
 
 class Wheel:
-    """A package torch_npu that imports two functions, and sources with a body for one.
+    """A package torch_npu that imports two functions and opens a library by its name.
+
+    The sources have a body for one of the functions.
 
     ``python`` builds for it in a process of its own.
     """
@@ -52,10 +54,11 @@ class Wheel:
             shutil.copy(SIMULATED / name, self.sources)
         (self.sources / "cann_runtime.c").write_text(RUNTIME)
         for name in ("profiler.c", "hccl_runtime.cpp", "allocator_keys.cpp"):
-            (self.sources / name).write_text("namespace {}\n")
+            (self.sources / name).touch()
         caller = folder / "caller.c"
         calls = "int aclrtOpen(int); int aclrtClose(int);\n"
         calls += "int call(int d) { return aclrtOpen(d) + aclrtClose(d); }\n"
+        calls += 'const char *opened(void) { return "libascend_hal"; }\n'
         caller.write_text(calls)
         (folder / "none.c").write_text("typedef int none;\n")
         of_cann = folder / "libascendcl.so"
@@ -109,10 +112,10 @@ def only(folder: Path, *tools: str) -> str:
 def test_the_report_says_what_has_a_body(wheel: Wheel) -> None:
     folder = wheel.built()
     report = json.loads((folder / "needs.json").read_text())
-    assert report["libraries"] == ["libascendcl.so"]
+    assert report["libraries"] == ["libascend_hal.so", "libascendcl.so"]
     assert report["with_a_body"] == ["aclrtOpen"]
     assert report["aborting"] == ["aclrtClose"]
-    assert (folder / "libascendcl.so").is_file()
+    assert all((folder / name).is_file() for name in report["libraries"])
     assert wheel.built() == folder
 
 

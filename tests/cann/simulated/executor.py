@@ -26,6 +26,7 @@ from simulated.host_alias import (
 from simulated.machine import Machine
 from simulated.random_numbers import host_generator
 from simulated.tasks import Task
+from simulated.unrecorded import unrecorded
 
 Body = Callable[..., Any]
 
@@ -68,10 +69,11 @@ class Operator:
         self.memory: list[tuple[int, int]] = []
 
     def run(self) -> None:
-        result = self.kernel.compute(self.arguments, self.named)
-        if self.out is not None:
-            for to, value in zip(tensors(self.out), tensors(result), strict=True):
-                to.copy_(value)
+        with unrecorded:
+            result = self.kernel.compute(self.arguments, self.named)
+            if self.out is not None:
+                for to, value in zip(tensors(self.out), tensors(result), strict=True):
+                    to.copy_(value)
 
 
 class Kernel:
@@ -96,6 +98,10 @@ class Kernel:
         self._num_returns = len(op._schema.returns)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
+        with unrecorded:
+            return self._launch(arguments, named)
+
+    def _launch(self, arguments: tuple, named: dict) -> Any:
         import torch_npu
 
         device = _device_of(arguments, named)
@@ -113,7 +119,7 @@ class Kernel:
             self._launch_now(stream, operator)
             if self._resize_outputs(named, operator.named):
                 # The body wrote to memory of its own in place of what was too small.
-                return self(*arguments, **named)
+                return self._launch(arguments, named)
             return self._written(arguments, named)
         result = self.compute(operator.arguments, operator.named)
         machine.launch(stream, Task(self.name, lambda: None))

@@ -110,6 +110,11 @@ coverage: venv
 	@$(RUN) tools/diff_coverage.py $(if $(VERSION),--version "$(VERSION)",--all) \
 		--flavour "$(FLAVOUR)" $(ARGS)
 
+## types VERSION=0.25: upstream's own mypy hook on the files that the series changes
+types: venv
+	$(need-version)
+	@$(RUN) tools/upstream_types.py $(release) $(ARGS)
+
 ## own-tests: vLLM's own tests end the same with the series as without (VERSION=0.25: one)
 own-tests: venv
 	@$(RUN) tools/own_tests.py $(if $(VERSION),--version "$(VERSION)") $(ARGS)
@@ -151,4 +156,4 @@ image smoke test: | engine
 endif
 
 
-.PHONY: help venv verify tree refresh drift drift-map port new-release engine image smoke vendor pins test cann npu coverage own-tests lint tables lock clean
+.PHONY: help venv verify tree refresh drift drift-map port new-release engine image smoke vendor pins test cann npu coverage types own-tests lint tables lock clean

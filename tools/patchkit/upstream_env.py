@@ -73,6 +73,14 @@ def npu_python(release: Release, torch_npu: str) -> Path:
     return _layer(name, below, NPU_NEEDS, None, alone) / "bin" / "python"
 
 
+def program_python(name: str, wanted: Sequence[str]) -> Path:
+    """The interpreter of a small environment of its own, for one of upstream's tools.
+
+    Raises EnvironmentProblem when it cannot be made.
+    """
+    return _layer(name, None, wanted, None) / "bin" / "python"
+
+
 def simulated_npu_environment(*folders: Path) -> dict[str, str]:
     """This process's environment, for an interpreter on the simulated CANN runtime.
 
@@ -122,7 +130,9 @@ def _layer(
     recipe = "\n".join([sys.version, below, *wanted, *text, *alone])
     key = hashlib.sha256(recipe.encode()).hexdigest()[:12]
     folder = cache_folder("environments") / f"{name}-{key}"
-    what = f"making the environment {name}, some GB and minutes"
+    what = f"making the environment {name}"
+    if requirements:
+        what += ", some GB and minutes"
     if base:
         what = f"making the environment {name} on {base.name}"
     with _one_at_a_time(folder):

@@ -1,18 +1,22 @@
-"""Graphs whose host arguments each replay replaces, alone and without a model."""
+"""Graphs whose calls each replay makes again, alone and without a model."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from vllm.compilation.acl_graph import ACLGraph, acl_graph
-from vllm.config import VllmConfig
+from vllm.compilation.acl_graph import ACLGraph, StreamBudget, acl_graph, keep_sizes
+from vllm.config import get_current_vllm_config
 from vllm.forward_context import set_forward_context
 from vllm.utils.npu_cuda_names import npu_stream
+
+SIZE = 4
+LAYERS = ("first", "second", "third")
 
 
 @pytest.fixture(autouse=True)
@@ -20,40 +24,162 @@ def nothing_captured() -> Iterator[None]:
     """Graphs of a test hold streams and memory until they are collected."""
     yield
     assert ACLGraph.capturing is None
-    gc.collect()
     torch.npu.synchronize()
+    gc.collect()
 
 
-def captured(
-    layers: list[str], x: Tensor, out: Tensor
-) -> tuple[ACLGraph, dict[str, int]]:
-    """out = the sum over layers of x times the number that the host has for each.
+def number(value: float) -> Tensor:
+    """What the metadata of a layer is here: what it multiplies by."""
+    return torch.full((SIZE,), value).npu()
 
-    The call of a layer is an operator with a scalar from the host, as attention's
-    lengths are. Also how often each call was made.
-    """
-    graph = ACLGraph()
-    calls = dict.fromkeys(layers, 0)
-    parts = {name: torch.empty_like(x) for name in layers}
 
-    def call_of(name: str) -> Any:
-        def call(number: float) -> None:
-            calls[name] += 1
-            torch.mul(x, number, out=parts[name])
+class Model:
+    """out = x times each layer's number, added up, as a graph; calls are counted."""
+
+    def __init__(self, layers: tuple[str, ...] = LAYERS) -> None:
+        self.x, self.out = number(1), number(0)
+        self.parts = {name: number(0) for name in layers}
+        self.calls = dict.fromkeys(layers, 0)
+        self.graph = ACLGraph()
+        unused = number(1)
+        stream = torch.npu.Stream()
+        stream.wait_stream(torch.npu.current_stream())
+        with npu_stream(stream), acl_graph(self.graph, stream=stream):
+            assert ACLGraph.capturing is self.graph
+            self.out.copy_(self.x)
+            for name in layers:
+                self.graph.capture_host_call(name, self._call_of(name), unused)
+                self.out.add_(self.parts[name])
+
+    def _call_of(self, name: str) -> Callable[[Tensor], None]:
+        def call(factor: Tensor) -> None:
+            self.calls[name] += 1
+            torch.mul(self.x, factor, out=self.parts[name])
 
         return call
 
-    stream = torch.npu.Stream()
-    stream.wait_stream(torch.npu.current_stream())
-    with npu_stream(stream), acl_graph(graph, stream=stream):
-        assert ACLGraph.capturing is graph
-        out.zero_()
-        for name in layers:
-            graph.capture_host_call(name, call_of(name), 1.0)
-            out.add_(parts[name])
-    return graph, calls
+    def replay(self, metadata: Any) -> None:
+        with set_forward_context(metadata, get_current_vllm_config()):
+            self.graph.replay()
 
 
-def replay(graph: ACLGraph, numbers: Any) -> None:
-    with set_forward_context(numbers, VllmConfig()):
-        graph.replay()
+def test_each_replay_has_the_numbers_of_its_step() -> None:
+    model = Model()
+    assert set(model.calls.values()) == {1}
+    for step in range(1, 5):
+        values = [step, 10 * step, 100 * step]
+        numbers = map(number, values)
+        model.x.fill_(step)
+        model.replay(dict(zip(LAYERS, numbers, strict=True)))
+        assert model.out.tolist() == [step * (1 + sum(values))] * SIZE
+        # Once a step, after the capture.
+        assert set(model.calls.values()) == {1 + step}
+
+
+def test_replays_one_after_the_other_without_a_look_between() -> None:
+    """None overtakes the one before, whatever is still waiting."""
+    model = Model()
+    copies = []
+    for step in range(1, 6):
+        model.x.fill_(step)
+        model.replay({name: number(step) for name in LAYERS})
+        copies.append(model.out.clone())
+    found = [copy[0].item() for copy in copies]
+    assert found == [step * (1 + 3 * step) for step in range(1, 6)]
+
+
+def test_two_graphs_take_turns() -> None:
+    models = [Model(), Model(("second",))]
+    for step in (2, 3):
+        for model in models:
+            model.replay({name: number(step) for name in LAYERS})
+        wanted = [[1 + 3 * step] * SIZE, [1 + step] * SIZE]
+        assert [model.out.tolist() for model in models] == wanted
+
+
+def test_a_graph_without_such_calls_needs_no_metadata() -> None:
+    model = Model(())
+    model.x.fill_(7)
+    # A piece of a model is replayed where there is none.
+    model.graph.replay()
+    assert model.out.tolist() == [7] * SIZE
+
+
+def test_a_replay_needs_the_metadata_of_each_layer() -> None:
+    model = Model(("first",))
+    with pytest.raises(AssertionError):
+        model.replay(None)
+    model.replay({"first": number(2)})
+    assert model.out.tolist() == [3] * SIZE
+
+
+class Fault(RuntimeError):
+    """What a capture ends with."""
+
+
+@pytest.fixture
+def failing_graph(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Let torch_npu's graph fail: its allocator takes no capture after a real fault."""
+
+    def fail(text: str) -> None:
+        class Graph:
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                pass
+
+            def __enter__(self) -> None:
+                pass
+
+            def __exit__(self, *args: Any) -> None:
+                raise Fault(text)
+
+        monkeypatch.setattr(torch.npu, "graph", Graph)
+
+    return fail
+
+
+def test_no_streams_left_says_what_to_do(failing_graph: Callable[[str], Any]) -> None:
+    # As the runtime of CANN says it: ACL_ERROR_RT_NO_STREAM_RESOURCE.
+    failing_graph("The Inner error is reported: error code is 207008")
+    no_streams = pytest.raises(RuntimeError, match="no streams left")
+    with no_streams as raised, acl_graph(ACLGraph()):
+        pass
+    assert "cudagraph_capture_sizes" in str(raised.value)
+    assert "FULL_DECODE_ONLY" in str(raised.value)
+    assert isinstance(raised.value.__cause__, Fault)
+
+
+def test_other_faults_pass_as_they_are(failing_graph: Callable[[str], Any]) -> None:
+    failing_graph("error code is 107027")
+    with pytest.raises(Fault, match="107027"), acl_graph(ACLGraph()):
+        pass
+
+
+@pytest.mark.parametrize("groups", [0, 1, 2])
+@pytest.mark.parametrize("layers", [1, 27, 61])
+@pytest.mark.parametrize(("is_piecewise", "is_full"), [(1, 0), (0, 1), (1, 1)])
+def test_as_many_sizes_as_the_streams_are_enough_for(
+    layers: int, groups: int, is_piecewise: bool, is_full: bool
+) -> None:
+    """One more would take more than there are; counted by adding graphs up."""
+    budget = StreamBudget(layers, groups)
+    sizes = budget.sizes(bool(is_piecewise), bool(is_full))
+
+    def streams(count: int) -> int:
+        graphs = count * ((layers + 1 if is_piecewise else 0) + (1 if is_full else 0))
+        return graphs + groups * (40 + 2 * graphs)
+
+    assert streams(sizes) <= 2048 - 248 < streams(sizes + 1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 50])
+def test_sizes_that_are_kept(count: int) -> None:
+    sizes = [1, 2, 4, *range(8, 513, 8)]
+    kept = keep_sizes(sizes, count)
+    assert len(kept) == len(set(kept)) == count
+    assert kept == sorted(kept)
+    assert set(kept) <= set(sizes)
+    assert kept[-1] == 512
+    # Evenly spread: gaps differ by one at most.
+    places = [sizes.index(size) for size in kept]
+    gaps = [b - a for a, b in pairwise(places)]
+    assert not gaps or max(gaps) - min(gaps) <= 1

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+import torch_npu
+from vllm.compilation.cuda_graph import CUDAGraphWrapper
 from vllm.config import (
     CacheConfig,
     CompilationConfig,
@@ -20,6 +22,7 @@ from vllm.config import (
 )
 from vllm.platforms import current_platform
 from vllm.platforms.npu import NPUPlatform
+from vllm.utils.import_utils import resolve_obj_by_qualname
 from vllm.v1.attention.backends.registry import AttentionBackendEnum
 from vllm.v1.attention.selector import AttentionSelectorConfig
 
@@ -242,3 +245,66 @@ def test_another_backend_is_refused_by_name() -> None:
 def test_sleep_mode_is_refused_by_vllm_already(model: Path) -> None:
     with pytest.raises(ValueError, match="Sleep mode is not supported"):
         model_config(model, enable_sleep_mode=True)
+
+
+def sizes_of(model: Path, mode: str, count: int, **parallel: int) -> VllmConfig:
+    return VllmConfig(
+        model_config=model_config(model),
+        parallel_config=ParallelConfig(**parallel),
+        compilation_config=CompilationConfig(
+            cudagraph_mode=mode, cudagraph_capture_sizes=list(range(1, count + 1))
+        ),
+    )
+
+
+def versions(patch: pytest.MonkeyPatch, **installed: str) -> None:
+    """Of CANN and DRIVER. An old one leaves 1800 streams of a device for graphs."""
+    patch.setattr(torch_npu.npu.utils, "get_cann_version", installed.__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("mode", "ranks", "kept"),
+    [
+        # Nine layers: ten pieces a size, one graph a size, or both.
+        ("PIECEWISE", 1, 180),
+        ("FULL_DECODE_ONLY", 1, 200),
+        ("FULL_AND_PIECEWISE", 1, 163),
+        # One group: 40 of the streams, and three for each graph.
+        ("PIECEWISE", 2, 58),
+    ],
+)
+def test_capture_sizes_on_an_old_driver(
+    model: Path,
+    log: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    mode: str,
+    ranks: int,
+    kept: int,
+) -> None:
+    versions(monkeypatch, CANN="8.2.RC1", DRIVER="24.1.0")
+    config = sizes_of(model, mode, 200, tensor_parallel_size=ranks)
+    sizes = config.compilation_config.cudagraph_capture_sizes
+    assert len(sizes) == kept
+    assert sizes[-1] == config.compilation_config.max_cudagraph_capture_size == 200
+    said = [text for text in log.messages if "sizes are to be captured" in text]
+    if kept == 200:
+        assert not said
+    else:
+        (text,) = said
+        assert f"200 sizes are to be captured in mode {mode}" in text
+        assert f"enough for {kept} of them, with 9 layers" in text
+
+
+def test_capture_sizes_on_a_new_driver(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions(monkeypatch, CANN="8.5.0", DRIVER="25.5.1")
+    config = sizes_of(model, "PIECEWISE", 200)
+    assert len(config.compilation_config.cudagraph_capture_sizes) == 200
+
+
+def test_graphs_are_those_of_vllm_s_own_wrapper() -> None:
+    assert current_platform.support_static_graph_mode()
+    path = current_platform.get_static_graph_wrapper_cls()
+    assert resolve_obj_by_qualname(path) is CUDAGraphWrapper

@@ -149,6 +149,14 @@ def model_config(folder: Path, **options: Any) -> ModelConfig:
     )
 
 
+def _with(
+    model: ModelConfig, name: str, value: Any, owner: Any = None
+) -> dict[str, Any]:
+    """The model, another now; nothing but it is different."""
+    setattr(owner or model, name, value)
+    return {}
+
+
 def _ngrams(model: ModelConfig) -> SpeculativeConfig:
     return SpeculativeConfig(
         method="ngram",
@@ -172,6 +180,10 @@ REFUSED: dict[str, Callable[[ModelConfig], dict[str, Any]]] = {
     },
     "Dual batch overlap": lambda _: {"parallel_config": ParallelConfig(ubatch_size=2)},
     "KV cache of dtype fp8": lambda _: {"cache_config": CacheConfig(cache_dtype="fp8")},
+    "Quantization": lambda model: _with(model, "quantization", "fp8"),
+    "Mixture of experts": lambda model: _with(
+        model, "num_experts", 4, model.model_arch_config
+    ),
 }
 
 

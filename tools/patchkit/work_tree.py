@@ -93,7 +93,8 @@ def make_work_tree(
     """Make the work tree at ``target``, or find it there.
 
     A tree that has no work of its own and whose patch files changed since is made
-    anew. With ``new_series`` a release without a series file has an empty series.
+    anew. With ``new_series`` a series file of the flavour that the release lacks is
+    taken for an empty one.
     Raises Refused when ``target`` is anything else, when it holds work that the patch
     files lack, or when the series does not fit; EnvironmentProblem without source,
     git or disk.
@@ -104,8 +105,8 @@ def make_work_tree(
         if _same(record, wanted):
             return WorkTree(target, record, made=False)
         refuse_unsaved_work(target, record)
-    empty = new_series and not (release.path / SERIES_FILES[flavour][-1]).is_file()
-    patches = () if empty else _sound_patches(release, flavour)
+    there = _largest(release, flavour) if new_series else flavour
+    patches = _sound_patches(release, there) if there else ()
     sdist = release.find_sdist(wanted.version)
     base = store_source(sdist, offline=offline)
     with (
@@ -146,6 +147,17 @@ def open_work_tree(target: Path) -> WorkTree:
             f"{target}: there is no work tree", hint="make tree VERSION=… makes it"
         )
     return WorkTree(target, read_record(target), made=False)
+
+
+def _largest(release: Release, flavour: str) -> str | None:
+    """Of ``flavour`` and those that it builds on, the last that the release has."""
+    wanted = SERIES_FILES[flavour]
+    there = [
+        name
+        for name, files in SERIES_FILES.items()
+        if files == wanted[: len(files)] and (release.path / files[-1]).is_file()
+    ]
+    return there[-1] if there else None
 
 
 def series_record(release: Release, version: str, flavour: str) -> TreeRecord:

@@ -117,7 +117,8 @@ types: venv
 
 ## own-tests: vLLM's own tests end the same with the series as without (VERSION=0.25: one)
 own-tests: venv
-	@$(RUN) tools/own_tests.py $(if $(VERSION),--version "$(VERSION)") $(ARGS)
+	@$(RUN) tools/own_tests.py $(if $(VERSION),--version "$(VERSION)") \
+		--flavour "$(FLAVOUR)" $(ARGS)
 
 ## cann: tests on the real torch_npu over a simulated CANN runtime (TORCH_NPU=2.13.0)
 cann: venv

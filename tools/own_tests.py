@@ -12,14 +12,14 @@ from pathlib import Path
 from patchkit.command_line import run as run_main
 from patchkit.errors import EXIT_OK, EXIT_REFUSED
 from patchkit.own_tests import (
-    FOLDERS,
     TOOLS,
+    TOUCHED,
     OwnRun,
     compare_runs,
     require_passes,
     run_own_tests,
 )
-from patchkit.releases import Release, load_releases
+from patchkit.releases import FLAVOURS, Release, load_releases
 from patchkit.source_tree import make_tree
 from patchkit.step_progress import step_progress
 from patchkit.upstream_env import upstream_python
@@ -40,25 +40,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--version",
         action="append",
         metavar="V",
-        help=f"a release: 0.25, v0.25 …; again for another (default: {DEFAULT})",
+        help=f"a release: 0.25, v0.25 …; again for another (default: {DEFAULT}, as far "
+        "as they have the flavour)",
+    )
+    parser.add_argument(
+        "--flavour", choices=FLAVOURS, default="capture", help="default: %(default)s"
     )
     parser.add_argument(
         "paths",
         nargs="*",
         metavar="PATH",
-        help=f"upstream's files, folders or test ids (default: {FOLDERS})",
+        help="upstream's files, folders or test ids (default: those of what the "
+        f"flavour touches: {' '.join(TOUCHED['capture'])} …)",
     )
     options = parser.parse_args(argv)
     releases = load_releases()
-    chosen = [releases.find_version(v) for v in options.version or DEFAULT]
-    paths = tuple(options.paths) or FOLDERS
-    results = [_compare(release, version, paths) for release, version in chosen]
+    found = [releases.find_version(v) for v in options.version or DEFAULT]
+    flavour = options.flavour
+    if not options.version:
+        found = [(r, version) for r, version in found if flavour in r.flavours]
+    paths = tuple(options.paths) or TOUCHED[flavour]
+    results = [_compare(release, version, flavour, paths) for release, version in found]
     if len(results) > 1:
         print("\n".join(line for _, line in results))
     return EXIT_OK if all(same for same, _ in results) else EXIT_REFUSED
 
 
-def _compare(release: Release, version: str, paths: Sequence[str]) -> tuple[bool, str]:
+def _compare(
+    release: Release, version: str, flavour: str, paths: Sequence[str]
+) -> tuple[bool, str]:
     """Whether the outcomes of one version are the same, and a line that says so."""
     python = upstream_python(release, TOOLS)
     with tempfile.TemporaryDirectory() as name:
@@ -67,7 +77,7 @@ def _compare(release: Release, version: str, paths: Sequence[str]) -> tuple[bool
         def run(kind: str) -> OwnRun:
             tree = folder / kind
             patched = kind == "patched"
-            make_tree(release, tree, version=version, patched=patched)
+            make_tree(release, tree, version=version, flavour=flavour, patched=patched)
             with step_progress(f"running upstream's tests on {version}, {kind}"):
                 done = run_own_tests(python, tree, folder / f"{kind}-run", paths=paths)
             tests = len(done.outcomes)

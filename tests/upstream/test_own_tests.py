@@ -259,8 +259,9 @@ def releases(patched, unpatched, monkeypatch) -> dict[bool, Path]:
     """What the command takes for a release's trees, by whether they are patched."""
     trees = {True: patched.tree, False: unpatched}
 
-    def make_tree(release, target, *, version, patched):
+    def make_tree(release, target, *, version, flavour, patched):
         assert version == release.versions[0]
+        assert flavour in release.flavours
         shutil.copytree(trees[patched], target)
 
     monkeypatch.setattr(command, "make_tree", make_tree)
@@ -280,6 +281,23 @@ def test_exit_codes(releases, capsys, edit, code, said):
         file.write(edit)
     assert run_main(command.main, ["--version", "0.25"]) == code
     assert said in capsys.readouterr().out
+
+
+def test_a_flavour_has_paths_of_its_own(monkeypatch):
+    seen = []
+
+    def compare(release, version, flavour, paths):
+        seen.append((version, flavour, set(paths)))
+        return True, "the same"
+
+    monkeypatch.setattr(command, "_compare", compare)
+    for words in ([], ["--flavour", "ascend"]):
+        assert run_main(command.main, words) == 0
+    *capture, (version, flavour, paths) = seen
+    assert [version for version, _, _ in capture] == ["0.22.1", "0.25.1", "0.33.0"]
+    # Where there is such a series, and what the other touches as well.
+    assert (version, flavour) == ("0.25.1", "ascend")
+    assert capture[1][2] < paths
 
 
 def test_an_environment_in_which_vllm_does_not_import(releases, patched, capsys):

@@ -19,6 +19,30 @@ from patchkit.errors import EnvironmentProblem
 
 # What the series touches, of upstream's tests: graphs, and the options' classes.
 FOLDERS = ("tests/v1/cudagraph", "tests/config")
+# By flavour. The ascend series touches more: platforms, compilation, sampling, workers.
+# Of those, the files in which a test passes without a GPU and a hub.
+TOUCHED = {
+    "capture": FOLDERS,
+    "ascend": (
+        *FOLDERS,
+        "tests/compile/test_config.py",
+        "tests/compile/test_graph_partition.py",
+        "tests/cuda",
+        "tests/model_executor/test_enabled_custom_ops.py",
+        "tests/test_attention_backend_registry.py",
+        "tests/test_config.py",
+        "tests/test_envs.py",
+        "tests/utils_/test_torch_utils.py",
+        "tests/v1/attention/test_attention_backends_selection.py",
+        "tests/v1/attention/test_attention_splitting.py",
+        "tests/v1/attention/test_batch_reordering.py",
+        "tests/v1/sample/test_topk_topp_sampler.py",
+        "tests/v1/worker/test_gpu_profiler.py",
+        "tests/v1/worker/test_gpu_worker.py",
+        "tests/v1/worker/test_mamba_utils.py",
+        "tests/v1/worker/test_mrope_prompt_embeds.py",
+    ),
+}
 # Wanted by upstream's tests/conftest.py beyond what vLLM itself wants.
 TOOLS = ("tblib>=3",)
 TEST_SECONDS = 300

@@ -115,6 +115,15 @@ def test_what_the_user_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.compilation_config.compile_sizes == [4]
 
 
+def test_inductor_is_replaced_and_the_log_says_so(
+    log: pytest.LogCaptureFixture,
+) -> None:
+    config = VllmConfig(compilation_config=CompilationConfig(backend="inductor"))
+    assert config.compilation_config.backend == "eager"
+    said = [record for record in log.records if "Inductor" in record.getMessage()]
+    assert [record.levelname for record in said] == ["WARNING"]
+
+
 def test_passes_for_gpus_are_off_and_others_as_they_were() -> None:
     from vllm.config.compilation import PassConfig
 

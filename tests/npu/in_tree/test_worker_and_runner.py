@@ -87,13 +87,17 @@ def test_a_layer_whose_backend_npus_do_not_have(
 
 def test_a_capture_has_a_stream_that_waits_for_what_was_started() -> None:
     x = torch.ones(4).npu()
-    outside = torch.npu.current_stream()
+    outside, gate = torch.npu.current_stream(), torch.npu.ExternalEvent()
+    # Held up until the gate opens.
+    gate.wait(outside)
     x.mul_(3)
     with npu_graph_capture(torch.device("npu:0")) as context:
         assert context.stream != outside
         assert current_stream() == torch.npu.current_stream() == context.stream
         y = x + 1
+        assert not context.stream.query()
     assert torch.npu.current_stream() == outside
+    gate.record(torch.npu.Stream())
     outside.wait_stream(context.stream)
     assert y.tolist() == [4] * 4
 

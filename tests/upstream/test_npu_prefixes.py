@@ -1,0 +1,113 @@
+"""Each prefix of the Ascend series: its modules import, and it serves or says why not.
+
+On the simulated CANN runtime, in one tree that gets one patch after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patchkit.commit import commit_to_tree
+from patchkit.errors import EnvironmentProblem
+from patchkit.npu_tests import TORCH_NPU
+from patchkit.plan import make_plan
+from patchkit.releases import PROJECT, load_releases
+from patchkit.series import load_series
+from patchkit.source_tree import make_tree
+from patchkit.tree_source import TreeSource
+from patchkit.upstream_env import npu_python, simulated_npu_environment
+
+RELEASE = load_releases().find("0.25")
+SERIES = load_series(RELEASE, "ascend").patches
+BELOW = len(load_series(RELEASE).patches)
+PREFIXES = [Path(patch.name).stem for patch in SERIES[BELOW:]]
+# The first that can serve; what those before say.
+SERVES_FROM = "0009-npu-attention"
+REFUSAL = "There is no attention backend for npu yet."
+PROGRAM = Path(__file__).with_name("npu_prefix_program.py")
+
+# Making the environment the first time takes minutes.
+pytestmark = pytest.mark.timeout(1800)
+
+
+@pytest.fixture(scope="module")
+def results(
+    need: Callable[[bool, str], None], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """By the name of the last patch, and ``expected``."""
+    try:
+        python = npu_python(RELEASE, TORCH_NPU)
+    except EnvironmentProblem as error:
+        need(False, str(error))
+    folder = tmp_path_factory.mktemp("prefixes")
+    tree = folder / "tree"
+    make_tree(RELEASE, tree, only="vllm/")
+    cann = PROJECT / "tests" / "cann"
+    engine = PROJECT / "tests" / "npu" / "engine"
+    environment = {
+        **simulated_npu_environment(cann / "in_children", cann, engine),
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    log = folder / "log"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            [str(python), str(PROGRAM), str(tree), str(folder)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            bufsize=1,
+        ) as program,
+    ):
+        assert program.stdin and program.stdout
+        for number, name in enumerate(PREFIXES, BELOW + 1):
+            patches = SERIES[:number]
+            plan = make_plan(patches, TreeSource(tree), policy="exact")
+            commit_to_tree(plan, tree)
+            program.stdin.write(" ".join([name, *added_modules(number)]) + "\n")
+            # Before the tree changes under it.
+            while (line := program.stdout.readline()) and line != "done\n":
+                pass
+        program.stdin.close()
+    names = [*PREFIXES, "expected"]
+    missing = [name for name in names if not (folder / f"{name}.json").is_file()]
+    assert not missing, log.read_text()[-4000:]
+    return {name: json.loads((folder / f"{name}.json").read_text()) for name in names}
+
+
+def added_modules(number: int) -> list[str]:
+    """The Python modules that the Ascend patches among the first ``number`` add."""
+    return [
+        change.path.removesuffix(".py").replace("/", ".")
+        for patch in SERIES[BELOW:number]
+        for change in patch.files
+        if change.old_path is None and change.path.endswith(".py")
+    ]
+
+
+def test_the_series_adds_modules() -> None:
+    """Else nothing would be imported below."""
+    assert "vllm.platforms.npu" in added_modules(BELOW + 1)
+    assert len(added_modules(len(SERIES))) == 10
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_prefix_can_be_used(results: dict[str, Any], prefix: str) -> None:
+    found = results[prefix]
+    assert found["platform"] == "NPUPlatform"
+    if PREFIXES.index(prefix) < PREFIXES.index(SERVES_FROM):
+        assert REFUSAL in found["error"]
+    else:
+        assert found.get("tokens") == results["expected"], found

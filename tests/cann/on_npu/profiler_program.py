@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
+SLEEP_SECONDS = 0.1
 SHAPE = (2, 3)
 LARGE = (1024, 1024)
 
@@ -47,6 +49,7 @@ def _main(names: list[str]) -> None:
 
     with profile(activities=activities) as second, record_function("second part"):
         x - 1
+        time.sleep(SLEEP_SECONDS)
     second.export_chrome_trace("second.json")
 
     os.environ["ASCEND_WORK_PATH"] = "work"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profiler_program import LARGE, SHAPE
+from profiler_program import LARGE, SHAPE, SLEEP_SECONDS
 
 PROGRAM = Path(__file__).with_name("profiler_program.py")
 ANALYSE = """
@@ -94,6 +94,13 @@ def test_a_profiler_has_nothing_of_the_one_before(folder: Path) -> None:
     found = events(folder / "second.json")
     assert computing(found) == ["second part", "aten::sub"]
     assert not any("Call stack" in event["args"] for event in found)
+
+
+def test_times_are_of_the_host(folder: Path) -> None:
+    trace = folder / "second.json"
+    (part,) = [event for event in events(trace) if event["name"] == "second part"]
+    assert SLEEP_SECONDS < (part["end"] - part["start"]) / 1e9 < SLEEP_SECONDS + 5
+    assert 0 < trace.stat().st_mtime - part["end"] / 1e9 < 60
 
 
 def test_raw_data_is_parsed_by_another_process(folder: Path) -> None:

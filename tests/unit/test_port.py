@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kit_project import MESSAGE, run_git
+from kit_project import MESSAGE, commit, run_git
 from port_project import CONFLICT, MOVED, A, B, Project
 
 from patchkit import port as port_module
@@ -15,8 +15,9 @@ from patchkit.errors import Refused, UsageError
 from patchkit.port import PortResult, port
 from patchkit.port_report import left_to_do, port_rows
 from patchkit.port_state import Pick, PortState
-from patchkit.refresh import plan_refresh
-from patchkit.work_tree import open_work_tree
+from patchkit.refresh import plan_refresh, write_refresh
+from patchkit.series import load_series
+from patchkit.work_tree import make_work_tree, open_work_tree
 
 
 @pytest.fixture
@@ -147,6 +148,33 @@ def test_upstream_has_it(project: Project) -> None:
     result = project.port()
     assert outcomes(result) == ["exact", "exact", "upstream"]
     assert len(list(project.releases.release["2.0"].path.glob("series"))) == 1
+
+
+def test_a_flavour_on_top_of_a_series_that_was_carried(project: Project) -> None:
+    project.publish("2.0", MOVED)
+    project.port()
+    release = project.releases.release["1"]
+    tree = project.folder / "build" / "ascend"
+    make_work_tree(release, tree, flavour="ascend", new_series=True)
+    commit(tree, "Three", {"vllm/npu.py": b"n = 3\n"})
+    write_refresh(plan_refresh(project.releases, open_work_tree(tree)))
+    ledger = release.path / "ledger.toml"
+    ledger.write_text(ledger.read_text().replace('= ""', '= "said"'))
+    before = project.files()
+    result = port(project.releases, "1", "2.0", flavour="ascend")
+    assert outcomes(result) == ["exact"]
+    after = project.files()
+    there = {path for path in after if after[path] != before.get(path)}
+    assert there == {"patches/v2.0/series-ascend"}
+    text = after["patches/v2.0/series-ascend"].decode()
+    assert text.splitlines()[-1] == "../v1/0004-three.patch"
+    carried = load_series(project.releases.release["2.0"], "ascend").patches
+    assert [patch.name for patch in carried] == [
+        "patches/v1/0001-new-file.patch",
+        "patches/v2.0/0002-one.patch",
+        "patches/v1/0003-two.patch",
+        "patches/v1/0004-three.patch",
+    ]
 
 
 def test_another_port_in_the_tree(project: Project) -> None:

@@ -31,6 +31,8 @@ def serve(model: Path, modules: list[str]) -> dict[str, Any]:
     from vllm.platforms import current_platform
 
     found: dict[str, Any] = {"platform": type(current_platform).__name__}
+    if current_platform.device_name != "npu":
+        return found
     try:
         with engine(model, "eager") as llm:
             found["tokens"] = generate(llm, PROMPTS, COUNTS)

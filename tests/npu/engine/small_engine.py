@@ -13,7 +13,7 @@ import torch
 VOCABULARY = 256
 LAYERS = 4
 MODES = ("eager", "PIECEWISE", "FULL", "FULL_AND_PIECEWISE", "FULL_DECODE_ONLY")
-SIZES = [1, 2, 4]
+SIZES = (1, 2, 4)
 
 
 def write_model(folder: Path, kind: str, **settings: Any) -> Path:
@@ -46,7 +46,9 @@ def write_model(folder: Path, kind: str, **settings: Any) -> Path:
 
 
 @contextmanager
-def engine(folder: Path, mode: str, **settings: Any) -> Iterator[Any]:
+def engine(
+    folder: Path, mode: str, sizes: Sequence[int] = SIZES, **settings: Any
+) -> Iterator[Any]:
     """vLLM's LLM on the model in that mode; everything is given back at the end."""
     from vllm import LLM
     from vllm.distributed import cleanup_dist_env_and_memory
@@ -57,7 +59,7 @@ def engine(folder: Path, mode: str, **settings: Any) -> Iterator[Any]:
         torch.npu.empty_cache()
     graphs: dict[str, Any] = {"enforce_eager": True}
     if mode != "eager":
-        config = {"cudagraph_mode": mode, "cudagraph_capture_sizes": SIZES}
+        config = {"cudagraph_mode": mode, "cudagraph_capture_sizes": [*sizes]}
         graphs = {"compilation_config": config}
     llm = LLM(
         model=str(folder),
@@ -87,9 +89,14 @@ def engine(folder: Path, mode: str, **settings: Any) -> Iterator[Any]:
 def parameters(count: int) -> Any:
     """Sampling of ``count`` greedy tokens."""
     from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
 
     return SamplingParams(
-        temperature=0, max_tokens=count, ignore_eos=True, detokenize=False
+        temperature=0,
+        max_tokens=count,
+        ignore_eos=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
     )
 
 

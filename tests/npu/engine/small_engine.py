@@ -80,8 +80,10 @@ def engine(
         yield llm
     finally:
         llm.llm_engine.engine_core.shutdown()
+        has_worker_here = llm.llm_engine.vllm_config.parallel_config.world_size == 1
         del llm
-        cleanup_dist_env_and_memory()
+        if has_worker_here:
+            cleanup_dist_env_and_memory()
         torch._dynamo.reset()
         gc.collect()
 

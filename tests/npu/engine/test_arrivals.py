@@ -131,9 +131,7 @@ def test_64_requests_at_once(llama: Path, mode: str) -> None:
 def arrival(draw: st.DrawFn) -> Arrival:
     # Of a range all are as likely; Hypothesis prefers small integers. Those of the
     # second one need another block for their answers.
-    length = draw(
-        st.sampled_from(range(1, 201)) | st.sampled_from(range(118, 129))
-    )
+    length = draw(st.sampled_from(range(1, 201)) | st.sampled_from(range(118, 129)))
     if draw(st.booleans()):
         prompt = SHARED[:length]
     else:

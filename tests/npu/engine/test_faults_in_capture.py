@@ -67,7 +67,9 @@ def test_each_way_to_wait_in_the_attention_of_a_capture_is_refused(
     allowed: list[str] = []
     attend = NPUAttentionImpl.forward
 
-    def waits(self: Any, layer: Any, query: torch.Tensor, *others: Any) -> Any:
+    def waits(
+        self: Any, layer: Any, query: torch.Tensor, *others: Any, **named: Any
+    ) -> Any:
         for name, read in READS.items():
             if ACLGraph.capturing is None:
                 read(query)
@@ -77,7 +79,7 @@ def test_each_way_to_wait_in_the_attention_of_a_capture_is_refused(
                 read(query)
             except RuntimeError as error:
                 refused[name].append(str(error))
-        return attend(self, layer, query, *others)
+        return attend(self, layer, query, *others, **named)
 
     folder = write_model(tmp_path, "llama")
     with monkeypatch.context() as patch:

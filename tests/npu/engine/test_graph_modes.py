@@ -74,7 +74,9 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("llama"), "llama")
 
 
-@pytest.mark.parametrize("mode", ["PIECEWISE", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"])
+@pytest.mark.parametrize(
+    "mode", ["PIECEWISE", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"]
+)
 def test_steps_run_what_the_dispatcher_says(
     llama: Path, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,5 +117,8 @@ def test_steps_run_what_the_dispatcher_says(
             assert ("PIECEWISE", False) in kinds
         else:
             assert ("FULL", False) in kinds
-            assert {step.said[1].num_tokens for step in steps  # type: ignore[index]
-                    if step.said[0] == CUDAGraphMode.FULL} == set(SIZES)  # type: ignore[index]
+            assert {
+                step.said[1].num_tokens
+                for step in steps  # type: ignore[index]
+                if step.said[0] == CUDAGraphMode.FULL
+            } == set(SIZES)  # type: ignore[index]

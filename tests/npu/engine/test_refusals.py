@@ -38,27 +38,25 @@ _ngram = {
     [
         ({"speculative_config": _ngram}, "Speculative decoding"),
         ({"enable_lora": True}, "LoRA"),
-        ({"enable_sleep_mode": True}, "Sleep mode"),
         ({"kv_cache_dtype": "fp8"}, "KV cache of dtype fp8"),
         ({"kv_cache_dtype": "fp8_e5m2"}, "KV cache of dtype fp8_e5m2"),
-        ({"kv_cache_dtype": "float32"}, None),
         (
-            {"tensor_parallel_size": 2, "decode_context_parallel_size": 2},
+            {"tensor_parallel_size": 4, "decode_context_parallel_size": 2},
             "Decode context parallelism",
         ),
         ({"prefill_context_parallel_size": 2}, "Prefill context parallelism"),
-        (
-            {"enable_dbo": True, "data_parallel_size": 2, "enable_expert_parallel": True},
-            "Dual batch overlap",
-        ),
+        ({"enable_dbo": True}, "Dual batch overlap"),
     ],
 )
-def test_features(llama: Path, settings: dict[str, Any], message: str | None) -> None:
-    wanted = f"{message} is not supported by npu."
-    with pytest.raises(Exception) as caught:
+def test_features(llama: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f" {message} is not supported by npu[.]"):
         _configure(llama, **settings)
-    print(type(caught.value), caught.value)
-    assert message is None or wanted in str(caught.value)
+
+
+def test_sleep_mode(llama: Path) -> None:
+    # By vLLM itself, which asks the platform.
+    with pytest.raises(ValueError, match="Sleep mode is not supported on current pl"):
+        _configure(llama, enable_sleep_mode=True)
 
 
 def test_v2_runner(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +96,7 @@ def _select(selected: Any = None, **others: Any) -> str:
     ("others", "reason"),
     [
         ({"use_mla": True}, "MLA not supported"),
-        ({"has_sink": True}, "sink setting not supported"),
+        ({"has_sink": True}, "attention sinks not supported"),
         ({"use_sparse": True}, "sparse not supported"),
         ({"head_size": 72}, "head_size not supported"),
         ({"head_size": 576}, "head_size not supported"),
@@ -154,13 +152,16 @@ def test_sizes_that_are_left_out_are_told(
     )
     monkeypatch.setattr(StreamBudget, "is_limited", classmethod(lambda cls: True))
     monkeypatch.setattr(StreamBudget, "streams", 18)
-    graphs = {"cudagraph_mode": "PIECEWISE", "cudagraph_capture_sizes": [1, 2, 4, 8, 16]}
+    graphs = {
+        "cudagraph_mode": "PIECEWISE",
+        "cudagraph_capture_sizes": [1, 2, 4, 8, 16],
+    }
     config = _configure(llama, compilation_config=graphs)
-    assert config.compilation_config.cudagraph_capture_sizes == [4, 8, 16]
+    assert config.compilation_config.cudagraph_capture_sizes == [2, 8, 16]
     assert told == [
         "5 sizes are to be captured in mode PIECEWISE, and the streams of this NPU's "
         "driver are enough for 3 of them, with 4 layers and 0 communicating groups: "
-        "kept [4, 8, 16]. FULL_DECODE_ONLY needs one stream a size."
+        "kept [2, 8, 16]. FULL_DECODE_ONLY needs one stream a size."
     ]
     told.clear()
     graphs["cudagraph_mode"] = "FULL_DECODE_ONLY"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 from typing import Any
 
@@ -35,10 +36,7 @@ def imported() -> None:
 
     vLLM collects around captures, as small_engine does around engines.
     """
-    import transformers
-    import vllm.v1.worker.npu_worker
-    from vllm import LLM
-
-    assert (transformers.LlamaForCausalLM, LLM, vllm.v1.worker.npu_worker)
+    for name in ("transformers", "vllm.entrypoints.llm", "vllm.v1.worker.npu_worker"):
+        importlib.import_module(name)
     gc.collect()
     gc.freeze()

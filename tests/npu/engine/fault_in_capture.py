@@ -30,7 +30,7 @@ def _few_streams() -> None:
     from vllm.compilation.acl_graph import StreamBudget
 
     simulated.machine.GRAPH_STREAMS = 2
-    StreamBudget.is_limited = classmethod(lambda cls: False)
+    StreamBudget.is_limited = staticmethod(lambda: False)
 
 
 def main() -> None:

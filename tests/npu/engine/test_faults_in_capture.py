@@ -1,4 +1,4 @@
-"""What must not happen in a capture is an error there, with the remedy if it has one."""
+"""What must not happen in a capture is an error, with the remedy if it has one."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from small_engine import LAYERS, SIZES, engine, generate, write_model
             "streams",
             [
                 "RuntimeError The NPU has no streams left for another graph. Capture "
-                "fewer sizes (cudagraph_capture_sizes), or whole graphs of decode steps "
-                "only (cudagraph_mode FULL_DECODE_ONLY), which need one stream each.",
+                "fewer sizes (cudagraph_capture_sizes), or whole graphs of decode "
+                "steps only (cudagraph_mode FULL_DECODE_ONLY), which need one stream each.",
                 "error code is 207008",
                 "2 graphs use 2 of 2 streams",
             ],
@@ -50,9 +50,9 @@ READS: dict[str, Callable[[torch.Tensor], Any]] = {
     "mask": lambda x: x[x > 0],
     "nonzero": lambda x: x.nonzero(),
     "if": lambda x: bool((x > 0).any()),
-    "device": lambda x: torch.npu.synchronize(),
-    "stream": lambda x: torch.npu.current_stream().synchronize(),
-    "accelerator": lambda x: torch.accelerator.synchronize(),
+    "device": lambda _: torch.npu.synchronize(),
+    "stream": lambda _: torch.npu.current_stream().synchronize(),
+    "accelerator": lambda _: torch.accelerator.synchronize(),
 }
 
 

@@ -27,8 +27,8 @@ def _tokens(folder: Path, mode: str, dtype: str) -> list[list[int]]:
     return json.loads(lines[-1])
 
 
-# Each one starts three processes, which costs most of its time. These two capture pieces
-# and whole models; the other modes run no other code.
+# Each one starts three processes, which costs most of its time. These two capture
+# pieces and whole models; the other modes run no other code.
 @pytest.mark.parametrize(
     ("mode", "dtype"),
     [("FULL_AND_PIECEWISE", "float32"), ("FULL_DECODE_ONLY", "bfloat16")],

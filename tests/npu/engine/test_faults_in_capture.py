@@ -24,7 +24,8 @@ from small_engine import LAYERS, SIZES, engine, generate, write_model
             [
                 "RuntimeError The NPU has no streams left for another graph. Capture "
                 "fewer sizes (cudagraph_capture_sizes), or whole graphs of decode "
-                "steps only (cudagraph_mode FULL_DECODE_ONLY), which need one stream each.",
+                "steps only (cudagraph_mode FULL_DECODE_ONLY), which need one stream "
+                "each.",
                 "error code is 207008",
                 "2 graphs use 2 of 2 streams",
             ],
@@ -52,6 +53,7 @@ READS: dict[str, Callable[[torch.Tensor], Any]] = {
     "if": lambda x: bool((x > 0).any()),
     "device": lambda _: torch.npu.synchronize(),
     "stream": lambda _: torch.npu.current_stream().synchronize(),
+    "another stream": lambda _: torch.npu.default_stream().synchronize(),
     "accelerator": lambda _: torch.accelerator.synchronize(),
 }
 

@@ -1,8 +1,7 @@
 """Imports vLLM from a tree and serves with it, for each line of the input anew.
 
 ``python npu_prefix_program.py TREE FOLDER``. A line is a name and modules; what came of
-it is written to FOLDER/NAME.json, and then a line is printed. ``expected.json`` has
-the answers of transformers. What torch takes to import is spent once: each line has a
+it is written to FOLDER/NAME.json, and then a line is printed. What torch takes to import is spent once: each line has a
 process forked after that, and before any of vLLM or of torch_npu.
 """
 
@@ -17,15 +16,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers  # noqa: F401
-from small_engine import engine, expected, generate, write_model
+from reference import Reference
+from small_engine import engine, generate, write_model
 
 PROMPTS = [[5, 17, 230, 8], [99], list(range(3, 140))]
 COUNTS = (6, 8, 5)
 
 
 def serve(model: Path, modules: list[str]) -> dict[str, Any]:
-    """The platform, and tokens in eager mode or why there are none."""
+    """The platform, and transformers' tokens in eager mode or why there are none."""
     for module in modules:
         importlib.import_module(module)
     from vllm.platforms import current_platform
@@ -35,7 +36,9 @@ def serve(model: Path, modules: list[str]) -> dict[str, Any]:
         return found
     try:
         with engine(model, "eager") as llm:
-            found["tokens"] = generate(llm, PROMPTS, COUNTS)
+            tokens = generate(llm, PROMPTS, COUNTS)
+        Reference(model, torch.float32).check(PROMPTS, tokens)
+        found["tokens"] = tokens
     except Exception as error:
         found["error"] = str(error)
     return found
@@ -58,13 +61,9 @@ def in_child(file: Path, work: Callable[[], Any]) -> None:
 
 
 def main(tree: str, folder: Path) -> None:
-    """Make the model and its answers, then do one line after the other."""
+    """Make the model, then do one line after the other."""
     model = folder / "model"
-
-    def answers() -> list[list[int]]:
-        return expected(write_model(model, "llama"), PROMPTS, COUNTS)
-
-    in_child(folder / "expected.json", answers)
+    in_child(folder / "model.json", lambda: str(write_model(model, "llama")))
     sys.path.insert(0, tree)
     for line in sys.stdin:
         name, *modules = line.split()

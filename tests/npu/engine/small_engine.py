@@ -1,4 +1,4 @@
-"""Small random models, vLLM's engine on them, and transformers' answers for them."""
+"""Small random models, and vLLM's engine on them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ import torch
 VOCABULARY = 256
 LAYERS = 4
 MODES = ("eager", "PIECEWISE", "FULL", "FULL_AND_PIECEWISE", "FULL_DECODE_ONLY")
-SIZES = [1, 2, 4]
+SIZES = (1, 2, 4)
 
 
 def write_model(folder: Path, kind: str, **settings: Any) -> Path:
     """A checkpoint of random weights, from transformers' own model of that kind.
 
-    kind: "llama" or "qwen3". Weights are wide enough that greedy tokens vary.
+    kind: "llama", "qwen3" or "cwm", to vLLM a Llama whose layers may have windows.
+    Weights are wide enough that greedy tokens vary.
     """
     import transformers
 
     config_class, model_class = {
         "llama": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
         "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
+        "cwm": (transformers.CwmConfig, transformers.CwmForCausalLM),
     }[kind]
     config = config_class(
         vocab_size=VOCABULARY,
@@ -43,28 +45,10 @@ def write_model(folder: Path, kind: str, **settings: Any) -> Path:
     return folder
 
 
-def expected(
-    folder: Path, prompts: Sequence[Sequence[int]], counts: Sequence[int]
-) -> list[list[int]]:
-    """Greedy tokens of transformers on the CPU, in float32, each request alone."""
-    import transformers
-
-    model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
-    )
-    answers = []
-    with torch.no_grad():
-        for prompt, count in zip(prompts, counts, strict=True):
-            tokens = list(prompt)
-            for _ in range(count):
-                logits = model(torch.tensor([tokens])).logits[0, -1]
-                tokens.append(int(logits.argmax()))
-            answers.append(tokens[len(prompt) :])
-    return answers
-
-
 @contextmanager
-def engine(folder: Path, mode: str, **settings: Any) -> Iterator[Any]:
+def engine(
+    folder: Path, mode: str, sizes: Sequence[int] = SIZES, **settings: Any
+) -> Iterator[Any]:
     """vLLM's LLM on the model in that mode; everything is given back at the end."""
     from vllm import LLM
     from vllm.distributed import cleanup_dist_env_and_memory
@@ -75,7 +59,7 @@ def engine(folder: Path, mode: str, **settings: Any) -> Iterator[Any]:
         torch.npu.empty_cache()
     graphs: dict[str, Any] = {"enforce_eager": True}
     if mode != "eager":
-        config = {"cudagraph_mode": mode, "cudagraph_capture_sizes": SIZES}
+        config = {"cudagraph_mode": mode, "cudagraph_capture_sizes": [*sizes]}
         graphs = {"compilation_config": config}
     llm = LLM(
         model=str(folder),
@@ -96,34 +80,68 @@ def engine(folder: Path, mode: str, **settings: Any) -> Iterator[Any]:
         yield llm
     finally:
         llm.llm_engine.engine_core.shutdown()
+        has_worker_here = llm.llm_engine.vllm_config.parallel_config.world_size == 1
         del llm
-        cleanup_dist_env_and_memory()
+        if has_worker_here:
+            cleanup_dist_env_and_memory()
         torch._dynamo.reset()
         gc.collect()
+
+
+def parameters(count: int) -> Any:
+    """Sampling of ``count`` greedy tokens."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    return SamplingParams(
+        temperature=0,
+        max_tokens=count,
+        ignore_eos=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def outputs_of(
+    llm: Any, prompts: Sequence[Sequence[int]], counts: Sequence[int]
+) -> list[Any]:
+    """What vLLM returns for each prompt and its number of greedy tokens."""
+    return llm.generate(
+        [{"prompt_token_ids": list(prompt)} for prompt in prompts],
+        [parameters(count) for count in counts],
+        use_tqdm=False,
+    )
 
 
 def generate(
     llm: Any, prompts: Sequence[Sequence[int]], counts: Sequence[int]
 ) -> list[list[int]]:
     """Greedy tokens, ``counts`` for each prompt."""
-    from vllm import SamplingParams
-
-    outputs = llm.generate(
-        [{"prompt_token_ids": list(prompt)} for prompt in prompts],
-        [
-            SamplingParams(
-                temperature=0, max_tokens=count, ignore_eos=True, detokenize=False
-            )
-            for count in counts
-        ],
-        use_tqdm=False,
-    )
+    outputs = outputs_of(llm, prompts, counts)
     return [list(output.outputs[0].token_ids) for output in outputs]
 
 
 def runner(llm: Any) -> Any:
     """The model runner of the engine's one worker."""
     return llm.llm_engine.model_executor.driver_worker.worker.model_runner
+
+
+def scheduler(llm: Any) -> Any:
+    """The scheduler of the engine, which is in this process."""
+    return llm.llm_engine.engine_core.engine_core.scheduler
+
+
+def count_preemptions(llm: Any) -> list[str]:
+    """A list that each preemption from now on adds its request to."""
+    preempted: list[str] = []
+    preempt = scheduler(llm)._preempt_request
+
+    def noted(request: Any, *args: Any, **kwargs: Any) -> None:
+        preempted.append(request.request_id)
+        preempt(request, *args, **kwargs)
+
+    scheduler(llm)._preempt_request = noted
+    return preempted
 
 
 def graphs_of(llm: Any) -> dict[Any, Any]:

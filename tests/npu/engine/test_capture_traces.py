@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_engine import SIZES, engine, expected, generate, write_model
+import torch
+from reference import Reference
+from small_engine import SIZES, engine, generate, write_model
 
 PROMPTS, COUNTS = [[1, 2, 3], [4, 5]], [4, 6]
 MODES = ("PIECEWISE", "FULL")
@@ -65,7 +67,8 @@ def _inside(event: dict[str, Any]) -> Callable[[dict[str, Any]], bool]:
 def test_a_trace_for_each_graph(model: Path, tmp_path: Path) -> None:
     profiler = _profiler(tmp_path, capture_torch_profiler_stacks="first")
     with engine(model, "FULL_AND_PIECEWISE", profiler_config=profiler) as llm:
-        assert generate(llm, PROMPTS, COUNTS) == expected(model, PROMPTS, COUNTS)
+        answers = generate(llm, PROMPTS, COUNTS)
+    Reference(model, torch.float32).check(PROMPTS, answers)
     folder = tmp_path / "capture_traces"
     names = {
         f"dp0_pp0_tp0.capture_{size}_{mode}.json.gz" for size in SIZES for mode in MODES
@@ -100,7 +103,8 @@ def test_a_profile_that_cannot_be_parsed_is_an_error_and_no_more(
     monkeypatch.setattr(npu_capture_profiler, "_PARSE", parses)
     profiler = _profiler(tmp_path)
     with engine(model, "FULL_DECODE_ONLY", profiler_config=profiler) as llm:
-        assert generate(llm, PROMPTS, COUNTS) == expected(model, PROMPTS, COUNTS)
+        answers = generate(llm, PROMPTS, COUNTS)
+    Reference(model, torch.float32).check(PROMPTS, answers)
     (line,) = [text for text in messages if "Cannot write 3 capture traces" in text]
     assert line.endswith("out of order")
     assert any("3 of 3 graphs captured" in text for text in messages)

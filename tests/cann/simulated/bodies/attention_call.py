@@ -346,7 +346,9 @@ class AttentionCall:
                 f"is not the {TRIANGLE} * {TRIANGLE} of sparse_mode {self.sparse_mode}"
             )
             raise self._wrong("atten_mask", mask, rule)
-        if not torch.equal(mask.reshape(TRIANGLE, TRIANGLE).bool(), _triangle()):
+        # Eight at once: it is most of the time of a call.
+        hidden = mask.reshape(TRIANGLE, TRIANGLE).bool().contiguous()
+        if not torch.equal(hidden.view(torch.int64), _triangle().view(torch.int64)):
             rule = f"hides other than what is above the diagonal, {self.sparse_mode=}"
             raise self._wrong("atten_mask", mask, rule)
 

@@ -1,9 +1,8 @@
 """Imports vLLM from a tree and serves with it, for each line of the input anew.
 
 ``python npu_prefix_program.py TREE FOLDER``. A line is a name and modules; what came of
-it is written to FOLDER/NAME.json, and then a line is printed. What torch takes to import
-is spent once: each line has a process forked after that, and before any of vLLM or of
-torch_npu.
+it is written to FOLDER/NAME.json, and then a line is printed. torch is imported once:
+each line has a process forked after that, before any of vLLM or of torch_npu.
 """
 
 from __future__ import annotations

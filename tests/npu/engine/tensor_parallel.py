@@ -1,7 +1,7 @@
 """Greedy tokens of an engine on several devices, each with a process of its own.
 
-``python tensor_parallel.py FOLDER MODE SIZE DTYPE`` with SIMULATED_CANN_DEVICES set.
-Prints the tokens as JSON.
+``python tensor_parallel.py FOLDER MODE SIZE DTYPE TRACES`` with SIMULATED_CANN_DEVICES
+set. Prints the tokens as JSON; each rank traces its captures to the folder TRACES.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ COUNTS = [9, 4, 7, 5, 6]
 
 def main() -> None:
     """Generate, and print."""
-    folder, mode, size, dtype = sys.argv[1:]
+    folder, mode, size, dtype, traces = sys.argv[1:]
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     with engine(
         Path(folder),
@@ -27,6 +27,13 @@ def main() -> None:
         tensor_parallel_size=int(size),
         dtype=dtype,
         distributed_executor_backend="mp",
+        profiler_config={
+            "profiler": "torch",
+            "torch_profiler_dir": traces,
+            "torch_profiler_with_stack": False,
+            "capture_torch_profiler": True,
+            "capture_torch_profiler_ranks": "all",
+        },
     ) as llm:
         print(json.dumps(generate(llm, PROMPTS, COUNTS)), flush=True)
 

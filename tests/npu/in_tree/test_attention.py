@@ -101,7 +101,7 @@ def test_metadata_of_a_step(builder: NPUAttentionMetadataBuilder) -> None:
     assert metadata.slot_mapping.tolist() == [
         *(640, 641, 642, 8 * BLOCK + 2, 4 * BLOCK + 7, 4 * BLOCK + 8)
     ]
-    assert not metadata.has_workspace
+    assert not metadata.fitted
     # A triangle, of which the operator takes what it wants: True is hidden.
     assert metadata.mask.shape == (2048, 2048)
     rows = torch.arange(2048)
@@ -266,9 +266,9 @@ def test_in_a_capture_the_graph_is_given_the_call(
 
     lengths = [captured, builder.build(0, common([1, 1], [3, 100]))]
     for step in lengths:
-        assert not step.has_workspace
+        assert not step.fitted
         call(step)
-        assert step.has_workspace
+        assert step.fitted == {None}
         assert step.workspace.buffer is not None
         torch.testing.assert_close(output, attended(step), rtol=0, atol=0)
     assert not torch.equal(attended(lengths[0]), attended(lengths[1]))

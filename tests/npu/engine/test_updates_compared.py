@@ -72,9 +72,10 @@ def test_torch_npu_s_own_capture_sees_no_attention_of_vllm(
     """It notes operators as they are dispatched; vLLM's attention is one for it."""
     from vllm.compilation.acl_graph import ACLGraph
 
-    monkeypatch.setattr(
-        ACLGraph, "capture_host_call", lambda self, name, call, step: call(step)
-    )
+    def plain(_: ACLGraph, __: str, call: Callable[[Any], None], step: Any) -> None:
+        call(step)
+
+    monkeypatch.setattr(ACLGraph, "capture_host_call", plain)
     noting = functools.partial(torch.npu.graph, auto_dispatch_capture=True)
     monkeypatch.setattr(torch.npu, "graph", noting)
     with engine(model, "FULL_DECODE_ONLY") as llm:

@@ -28,7 +28,7 @@ def _tokens(folder: Path, mode: str, dtype: str) -> list[list[int]]:
 
 
 # Each one starts three processes, which costs most of its time. These two capture
-# pieces and whole models; the other modes run no other code.
+# pieces and whole models; the others are not tried on two devices.
 @pytest.mark.parametrize(
     ("mode", "dtype"),
     [("FULL_AND_PIECEWISE", "float32"), ("FULL_DECODE_ONLY", "bfloat16")],

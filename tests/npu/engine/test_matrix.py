@@ -1,7 +1,8 @@
 """Greedy tokens of every graph mode, over models, dtypes and ways of scheduling.
 
 Each case has its value of every axis, and every case runs in every mode; so each value
-is seen with each mode. All cases chunk prompts, and requests join and leave.
+is seen with each mode. All cases chunk prompts, and requests join and leave. vLLM
+turns FULL into another mode here: the attention captures decode steps alone.
 """
 
 from __future__ import annotations

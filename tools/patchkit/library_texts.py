@@ -13,7 +13,7 @@ _RUN = re.compile(rb"[ -~]{3,}\0?")
 _SCHEMA_NAME = re.compile(rb"(?:\w+::)?\w+(?:\.\w+)?(?=\()", re.ASCII)
 _NAME = re.compile(rb"[A-Za-z_]\w{1,79}", re.ASCII)
 # Of C++ symbols and types, and CANN's own functions, of which there are thousands.
-_FOREIGN = re.compile(rb"_Z|(NK?|St|ZN?)\d|[\w]*E[EvT]?\w{0,2}\Z|acl\w*[A-Z]", re.ASCII)
+_FOREIGN = re.compile(rb"_Z|(NK?|St|ZN?)\d|\w*E[EvT]?\w{0,2}\Z|acl\w*[A-Z]", re.ASCII)
 
 
 def read_library(library: bytes) -> tuple[set[str], set[str]]:
@@ -27,8 +27,11 @@ def read_library(library: bytes) -> tuple[set[str], set[str]]:
     for start, text, after_zero in _texts(library):
         if b") -> " in text:
             candidates.append((text, start, after_zero))
-        elif after_zero and _NAME.fullmatch(text) and not _FOREIGN.match(text):
-            names.add(text.decode())
+            continue
+        # A linker lets a text be the end of another: of `package.name`, say.
+        name = text.rpartition(b".")[2]
+        if after_zero and _NAME.fullmatch(name) and not _FOREIGN.match(text):
+            names.add(name.decode())
     schemas = set()
     for text, start, after_zero in candidates:
         schemas |= _schemas(start, text, after_zero, names)

@@ -110,8 +110,28 @@ def read_wheel(path: Path, label: str) -> Contract:
         raise EnvironmentProblem(
             f"{path}: no wheel of torch_npu: {error}", hint="remove it and try again"
         ) from None
+    bound |= _ends_of_texts(bound, modules)
     files = {module_name(path) for path in paths}
     return Contract(label, operators, bound, modules, atb_names, files)
+
+
+def _ends_of_texts(bound: set[str], modules: dict[str, Module]) -> set[str]:
+    """Bound names that a linker keeps as the end of another text.
+
+    Those that the package's own modules import count: the end of a text alone would
+    stand for any name.
+    """
+    imported: set[str] = set()
+    for module in modules.values():
+        for kind, *rest in module.names.values():
+            if kind == "is" and rest[0].startswith("torch_npu._C."):
+                imported |= set(rest[0].split(".")[2:])
+    texts = tuple(bound)
+    return {
+        name
+        for name in imported - bound
+        if any(text.endswith(name) for text in texts)
+    }
 
 
 def _sort_in(

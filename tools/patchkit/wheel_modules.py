@@ -89,7 +89,7 @@ class _Reader:
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign):
                 for target in node.targets:
-                    self._set_elsewhere(target)
+                    self._set_elsewhere(target, node.value)
 
     def _statements(self, body: list[ast.stmt]) -> None:
         for node in _flat(body):
@@ -135,11 +135,13 @@ class _Reader:
                 if isinstance(each, ast.Constant):
                     self._module.names.setdefault(str(each.value), ["value"])
 
-    def _set_elsewhere(self, target: ast.expr) -> None:
+    def _set_elsewhere(self, target: ast.expr, value: ast.expr) -> None:
         owner, _, name = dotted(target).rpartition(".")
         owner = owner.replace("torch.npu", "torch_npu.npu")
         if owner != self._name and owner in self._modules:
-            self._modules[owner].names.setdefault(name, ["value"])
+            whole = self._whole(dotted(value))
+            entry = ["is", whole] if whole else ["value"]
+            self._modules[owner].names.setdefault(name, entry)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[Any]:
         returned = ""

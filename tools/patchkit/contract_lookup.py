@@ -1,7 +1,7 @@
 """Finds a dotted name of torch_npu in the contract of a wheel.
 
 A name is as the user has it, calls included: ``torch_npu.npu.Event().record`` is a
-method of what a class makes, ``torch_npu.npu.f().x`` an attribute of what ``f`` returns.
+method of what a class makes, ``torch_npu.npu.f().x`` an attribute of ``f``'s result.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from patchkit.npu_values import same_name
 from patchkit.signatures import Signature, python_signature, schema_signature
 from patchkit.wheel_contract import Contract
 
 ROOT = "torch_npu"
-# The same module: torch_npu registers its own as torch's.
-_SAME = ((re.compile(r"^torch\.npu\b"), "torch_npu.npu"),)
 _OPERATOR = re.compile(r"torch\.ops\.(npu|atb)\.(.+)")
 _PART = re.compile(r"\(\)|[^.()]+")
 _DEPTH = 20
@@ -67,8 +66,7 @@ class Lookup:
 
     def find(self, name: str) -> Found | Missing:
         """Find ``torch_npu.…``, ``torch.npu.…`` or ``torch.ops.npu.…``."""
-        for pattern, same in _SAME:
-            name = pattern.sub(same, name)
+        name = same_name(name)
         try:
             thing: _Thing | None
             if match := _OPERATOR.match(name):
@@ -103,6 +101,8 @@ class Lookup:
         if owner.kind == "bound":
             name = f"{owner.name}.{part}"
             return _Thing("bound", name) if part in self._contract.bound else None
+        if owner.kind == "tensor":
+            return owner
         raise _Gap(f"what {owner.name} is made of is not in the wheel")
 
     def _of_module(self, module: str, part: str, depth: int = 0) -> _Thing | None:
@@ -112,7 +112,7 @@ class Lookup:
         if name == "torch_npu._C":
             return _Thing("bound", name)
         entry = self._modules[module].names.get(part)
-        # Its own name, and a name that only `__all__` has, say no more than it is there.
+        # A name by itself, or in `__all__` alone, tells no more than that it is there.
         is_vague = entry is not None and entry in (["value"], ["is", name])
         if entry is not None and not is_vague:
             return self._entry(name, entry, depth)
@@ -145,8 +145,7 @@ class Lookup:
 
     def _follow(self, name: str, depth: int) -> _Thing | None:
         """What a dotted name of the wheel's own sources stands for."""
-        for pattern, same in _SAME:
-            name = pattern.sub(same, name)
+        name = same_name(name)
         if match := _OPERATOR.fullmatch(name):
             return self._operator(match[1], match[2])
         first, *rest = name.split(".")
@@ -203,8 +202,11 @@ class Lookup:
     def _result(self, called: _Thing) -> _Thing | None:
         if called.kind == "class":
             return _Thing("instance", called.name, called.entry)
-        if called.kind == "bound":
+        if called.kind in ("bound", "tensor"):
             return called
+        if called.kind in ("operator", "overload"):
+            # Of torch, or several of them: not torch_npu's to tell.
+            return _Thing("tensor", called.name)
         if called.kind in ("function", "method") and called.entry[1]:
             thing = self._follow(called.entry[1], 0)
             return None if thing is None else self._result(thing)

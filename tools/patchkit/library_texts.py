@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-# A compiler may keep the pieces of a constant that it loads by vectors right in front of
-# a text, with no zero between: the text then starts at a multiple of this.
+# A compiler may keep the pieces of a constant that it loads by vectors right in front
+# of a text, with no zero between: the text then starts at a multiple of this.
 ALIGNMENT = 8
 
 _RUN = re.compile(rb"[ -~]{3,}\0?")
@@ -39,7 +39,7 @@ def read_library(library: bytes) -> tuple[set[str], set[str]]:
 
 
 def _texts(library: bytes) -> Iterator[tuple[int, bytes, bool]]:
-    """Each printable run that a zero ends: where, what, and whether one is before it."""
+    """Each printable run before a zero: where, what, and whether one is before it."""
     for match in _RUN.finditer(library):
         start, end = match.span()
         if library[end - 1] == 0:

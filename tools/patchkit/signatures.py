@@ -1,4 +1,4 @@
-"""What a callable takes, read from an operator's schema or a ``def``; held to a call."""
+"""What a callable takes, by an operator's schema or a ``def``, held to a call."""
 
 from __future__ import annotations
 

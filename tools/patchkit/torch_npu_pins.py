@@ -97,7 +97,7 @@ class TorchNpuPins(_Table):
         return tuple(wheel for each in self.torch_npu.values() for wheel in each.wheel)
 
     def wheels_for(self, release: Release) -> tuple[Wheel, ...]:
-        """Those that the release's series has to fit; none if no torch_npu is for it."""
+        """Those that the release's series has to fit; none if there are none for it."""
         return tuple(
             wheel
             for each in self.torch_npu.values()

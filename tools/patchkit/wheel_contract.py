@@ -1,4 +1,4 @@
-"""What a wheel of torch_npu offers to its users, read out of it and kept in the cache."""
+"""What a wheel of torch_npu offers, read out of it and kept in the cache."""
 
 from __future__ import annotations
 
@@ -84,9 +84,7 @@ def load_contract(wheel: Wheel, *, offline: bool = False) -> Contract:
     contract = read_wheel(wheel.fetch(offline=offline), wheel.label)
     text = contract.to_json().encode()
     with whole_file(path) as unfinished:
-        unfinished.write_bytes(
-            hashlib.sha256(text).hexdigest().encode() + b"\n" + text
-        )
+        unfinished.write_bytes(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
     return contract
 
 
@@ -104,34 +102,26 @@ def read_wheel(path: Path, label: str) -> Contract:
                 schemas, names = read_library(wheel.read(library))
                 bound |= names
                 _sort_in(operators, namespace, schemas)
-            modules = read_modules({p: wheel.read(p) for p in paths if is_read(p)})
+            modules, compiled = read_modules(
+                {p: wheel.read(p) for p in paths if is_read(p)}
+            )
             atb_names = constant_texts(wheel.read(ATB_NAMES))
     except (OSError, KeyError, SyntaxError, zipfile.BadZipFile, zlib.error) as error:
         raise EnvironmentProblem(
             f"{path}: no wheel of torch_npu: {error}", hint="remove it and try again"
         ) from None
-    bound |= _ends_of_texts(bound, modules)
+    bound |= _ends_of_texts(bound, compiled - bound)
     files = {module_name(path) for path in paths}
     return Contract(label, operators, bound, modules, atb_names, files)
 
 
-def _ends_of_texts(bound: set[str], modules: dict[str, Module]) -> set[str]:
-    """Bound names that a linker keeps as the end of another text.
+def _ends_of_texts(texts: set[str], names: set[str]) -> set[str]:
+    """Those of ``names`` that a linker may have kept as the end of another text.
 
-    Those that the package's own modules import count: the end of a text alone would
-    stand for any name.
+    Asked for names that the package's own modules use, no others: any short name is
+    the end of some text.
     """
-    imported: set[str] = set()
-    for module in modules.values():
-        for kind, *rest in module.names.values():
-            if kind == "is" and rest[0].startswith("torch_npu._C."):
-                imported |= set(rest[0].split(".")[2:])
-    texts = tuple(bound)
-    return {
-        name
-        for name in imported - bound
-        if any(text.endswith(name) for text in texts)
-    }
+    return {name for name in names if any(text.endswith(name) for text in texts)}
 
 
 def _sort_in(

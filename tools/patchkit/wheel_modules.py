@@ -41,10 +41,11 @@ def module_name(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def read_modules(files: Mapping[str, bytes]) -> dict[str, Module]:
-    """The modules by name. Names that one sets in another are that other's too.
+def read_modules(files: Mapping[str, bytes]) -> tuple[dict[str, Module], set[str]]:
+    """The modules by name; and every name that they use of ``torch_npu._C``.
 
-    Raises SyntaxError for a file that is no Python.
+    Names that one module sets in another are that other's too. Raises
+    SyntaxError for a file that is no Python.
     """
     modules: dict[str, Module] = {}
     trees = {}
@@ -53,9 +54,10 @@ def read_modules(files: Mapping[str, bytes]) -> dict[str, Module]:
             warnings.simplefilter("ignore")
             trees[path] = ast.parse(data)
         modules[module_name(path)] = Module()
+    compiled: set[str] = set()
     for path, tree in trees.items():
-        _Reader(modules, path).read(tree)
-    return modules
+        _Reader(modules, path, compiled).read(tree)
+    return modules, compiled
 
 
 def constant_texts(data: bytes) -> set[str]:
@@ -77,8 +79,11 @@ def dotted(node: ast.expr | None) -> str:
 
 
 class _Reader:
-    def __init__(self, modules: dict[str, Module], path: str) -> None:
+    def __init__(
+        self, modules: dict[str, Module], path: str, compiled: set[str]
+    ) -> None:
         self._modules = modules
+        self._compiled = compiled
         self._name = module_name(path)
         is_package = path.endswith("/__init__.py")
         self._package = self._name if is_package else self._name.rpartition(".")[0]
@@ -90,6 +95,15 @@ class _Reader:
             if isinstance(node, ast.Assign):
                 for target in node.targets:
                     self._set_elsewhere(target, node.value)
+            elif isinstance(node, ast.Attribute):
+                self._note_compiled(self._whole(dotted(node)))
+        for kind, *rest in self._module.names.values():
+            if kind == "is":
+                self._note_compiled(rest[0])
+
+    def _note_compiled(self, name: str) -> None:
+        if name.startswith("torch_npu._C."):
+            self._compiled |= set(name.split(".")[2:])
 
     def _statements(self, body: list[ast.stmt]) -> None:
         for node in _flat(body):
@@ -154,7 +168,9 @@ class _Reader:
         attributes: dict[str, Any] = {}
         for each in _flat(node.body):
             if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                is_static = any(dotted(d) == "staticmethod" for d in each.decorator_list)
+                is_static = any(
+                    dotted(d) == "staticmethod" for d in each.decorator_list
+                )
                 attributes[each.name] = [
                     "static" if is_static else "def",
                     *self._function(each)[1:],

@@ -11,6 +11,7 @@ from patchkit.npu_uses import Use, find_uses
 from patchkit.plan_types import Origin, PlannedFile
 from patchkit.rules import RULES
 from patchkit.signatures import Signature
+from patchkit.virtual_tree import split_lines
 from patchkit.wheel_contract import Contract
 
 _MENTIONS = (b"torch_npu", b".npu", b"ops.atb")
@@ -47,11 +48,18 @@ def patch_uses(files: Iterable[PlannedFile]) -> list[PatchUse]:
     """
     found: dict[PatchUse, None] = {}
     for file in files:
-        data = file.after.data if file.after is not None else b""
-        if not file.path.endswith(".py") or not any(word in data for word in _MENTIONS):
+        if file.after is None or not file.path.endswith(".py"):
+            continue
+        lines = split_lines(file.after.data)
+        added = b"".join(
+            line
+            for line, origin in zip(lines, file.origins, strict=True)
+            if origin is not None
+        )
+        if not any(word in added for word in _MENTIONS):
             continue
         try:
-            uses = find_uses(data)
+            uses = find_uses(file.after.data)
         except (SyntaxError, ValueError):
             continue
         for use in uses:
@@ -86,6 +94,8 @@ def check_contract(
     ]
     findings.sort(key=lambda found: (found.path, found.line, found.code))
     sure = [each.use for each in uses if not each.use.doubt]
+    for lookup in [lookup for _, lookup in lookups[:1]]:
+        sure = [use for use in sure if not lookup.is_foreign(use.name)]
     return ContractCheck(
         findings,
         names=len({use.name for use in sure}),

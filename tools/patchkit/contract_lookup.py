@@ -33,6 +33,7 @@ class Found:
 
     signatures: tuple[Signature, ...] = ()
     known: bool = True
+    is_foreign: bool = False
     reason: str = ""
 
 
@@ -82,9 +83,15 @@ class Lookup:
                 thing = self._result(owner) if part == "()" else self._get(owner, part)
                 if thing is None:
                     return Missing(owner.name, part)
-            return Found(tuple(self._signatures(thing)))
+            signatures = tuple(self._signatures(thing))
+            return Found(signatures, is_foreign=thing.kind == "tensor")
         except _Gap as gap:
             return Found(known=False, reason=str(gap))
+
+    def is_foreign(self, name: str) -> bool:
+        """Whether it is an attribute of what an operator returns, so torch's."""
+        found = self.find(name)
+        return isinstance(found, Found) and found.is_foreign
 
     def _operator(self, namespace: str, name: str) -> _Thing | None:
         schemas = self._contract.operators.get(namespace, {}).get(name)

@@ -73,7 +73,12 @@ class Values:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 self._add_class(node)
+        before = None
         for _ in range(_ROUNDS):
+            known = {name: dict(c.attributes) for name, c in self.classes.items()}
+            if known == before:
+                break
+            before = known
             self._fill(self.module, tree, [self.module])
             for own in self.classes.values():
                 self._learn(own)

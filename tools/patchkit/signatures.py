@@ -88,15 +88,10 @@ def schema_signature(schema: str) -> Signature:
 
 
 def _arguments_of(schema: str) -> str:
-    depth = 0
-    start = schema.index("(")
-    for place in range(start, len(schema)):
-        depth += {"(": 1, ")": -1}.get(schema[place], 0)
-        if not depth:
-            if not schema[place + 1 :].lstrip().startswith("->"):
-                break
-            return schema[start + 1 : place]
-    raise ValueError(f"no schema: {schema}")
+    begin, end = schema.find("("), schema.rfind(") ->")
+    if not 0 < begin < end:
+        raise ValueError(f"no schema: {schema}")
+    return schema[begin + 1 : end]
 
 
 def _split(inside: str) -> Iterator[str]:

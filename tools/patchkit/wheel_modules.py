@@ -154,7 +154,8 @@ class _Reader:
         owner = owner.replace("torch.npu", "torch_npu.npu")
         if owner != self._name and owner in self._modules:
             whole = self._whole(dotted(value))
-            entry = ["is", whole] if whole else ["value"]
+            is_known = whole.startswith(("torch_npu.", "torch."))
+            entry = ["is", whole] if is_known else ["value"]
             self._modules[owner].names.setdefault(name, entry)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[Any]:

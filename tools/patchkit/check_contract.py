@@ -78,9 +78,10 @@ def check_contract(
     """One finding for each fault of each use, with the wheels that it is about."""
     lookups = [(contract.label, Lookup(contract)) for contract in contracts]
     faults: dict[tuple[Origin, str, str], list[str]] = {}
+    names = {each.use.name for each in uses}
     for each in uses:
         for label, lookup in lookups:
-            for code, words in _faults(each.use, lookup):
+            for code, words in _faults(each.use, lookup, names):
                 faults.setdefault((each.origin, code, words), []).append(label)
     findings = [
         Finding(
@@ -104,13 +105,15 @@ def check_contract(
     )
 
 
-def _faults(use: Use, lookup: Lookup) -> list[tuple[str, str]]:
-    """Rules and words; with words of doubt where nothing can be said."""
+def _faults(use: Use, lookup: Lookup, names: set[str]) -> list[tuple[str, str]]:
+    """Rules and words. What a missing name of ``names`` leads to is left out."""
     if use.doubt:
         return [("N603", f"{use.name} cannot be checked: {use.doubt}")]
     found = lookup.find(use.name)
     if isinstance(found, Missing):
         whole = f"{found.owner}.{found.name}"
+        if whole != use.name and whole in names:
+            return []
         asked = f" (for {use.name})" if whole != use.name else ""
         return [("N601", f"no {whole}{asked}")]
     if not found.known:

@@ -56,7 +56,9 @@ def _schemas(start: int, text: bytes, after_zero: bool, names: set[str]) -> set[
     if match is None:
         return set()
     begin = -(-(start + match.start()) // ALIGNMENT) * ALIGNMENT - start
-    places = [*range(begin, match.end(), ALIGNMENT)]
+    # No operator's name begins inside of an overload's.
+    end = match.start() + len(match[0].partition(b".")[0])
+    places = [*range(begin, end, ALIGNMENT)]
     if after_zero and not match.start():
         places.insert(0, 0)
     for place in places:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ from patchkit.signatures import Signature
 from patchkit.virtual_tree import split_lines
 from patchkit.wheel_contract import Contract
 
-_MENTIONS = (b"torch_npu", b".npu", b"ops.atb")
+_MENTION = re.compile(rb"torch_npu|\.npu\b|import npu\b|ops\.atb\b")
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def patch_uses(files: Iterable[PlannedFile]) -> list[PatchUse]:
             for line, origin in zip(lines, file.origins, strict=True)
             if origin is not None
         )
-        if not any(word in added for word in _MENTIONS):
+        if not _MENTION.search(added):
             continue
         try:
             uses = find_uses(file.after.data)

@@ -69,26 +69,31 @@ class Values:
     def __init__(self, tree: ast.Module) -> None:
         self.classes: dict[str, OwnClass] = {}
         self.module: Scope = {}
+        self._known: dict[tuple[Function, int], Scope] = {}
         self._fill(self.module, tree, [self.module])
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 self._add_class(node)
+        functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
         before = None
         for _ in range(_ROUNDS):
             known = {name: dict(c.attributes) for name, c in self.classes.items()}
             if known == before:
                 break
             before = known
+            self._known.clear()
             self._fill(self.module, tree, [self.module])
             for own in self.classes.values():
                 self._learn(own)
-            for node in ast.walk(tree):
-                if isinstance(node, _FUNCTIONS):
-                    self._learn_fields(node)
+            if any(own.fields for own in self.classes.values()):
+                for function in functions:
+                    self._learn_fields(function)
 
     def scope(self, node: Function, outer: list[Scope], own: OwnClass | None) -> Scope:
         """The names of a function, with those of its parameters."""
-        inside: Scope = {}
+        if (node, len(outer)) in self._known:
+            return self._known[node, len(outer)]
+        inside = self._known[node, len(outer)] = {}
         args = node.args
         every = [*args.posonlyargs, *args.args, *args.kwonlyargs]
         scopes = [inside, *outer]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from patchkit.wheel_modules import dotted
@@ -21,6 +21,12 @@ _ROOTS = ("torch_npu", "torch.ops.npu", "torch.ops.atb")
 _WRAPPERS = {"Optional", "ClassVar", "Final", "Annotated"}
 _SEVERAL = {"list", "List", "Sequence", "Iterable", "Iterator", "tuple", "set", "deque"}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_BINDING = (
+    *(ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.NamedExpr),
+    *(ast.For, ast.comprehension, ast.withitem),
+)
+# What has a scope of its own, or binds nothing.
+_CLOSED = (*_FUNCTIONS, ast.ClassDef, ast.Lambda, ast.Name, ast.Constant)
 # Each round may tell what another one needs.
 _ROUNDS = 3
 
@@ -69,6 +75,7 @@ class Values:
     def __init__(self, tree: ast.Module) -> None:
         self.classes: dict[str, OwnClass] = {}
         self.module: Scope = {}
+        self._bindings: dict[ast.AST, list[ast.AST]] = {}
         self._known: dict[tuple[Function, int], Scope] = {}
         self._fill(self.module, tree, [self.module])
         for node in ast.walk(tree):
@@ -177,7 +184,9 @@ class Values:
 
     def _fill(self, scope: Scope, tree: ast.AST, scopes: list[Scope]) -> None:
         """Learn names from the statements below ``tree``, other scopes left out."""
-        for node in _inside(tree):
+        if tree not in self._bindings:
+            self._bindings[tree] = _binding(tree)
+        for node in self._bindings[tree]:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 scope.update(_imported(node))
             elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
@@ -285,12 +294,18 @@ def _learn(scope: Scope, name: str, value: str | None) -> None:
             scope[name] = UNSURE
 
 
-def _inside(tree: ast.AST) -> Iterator[ast.AST]:
-    """The nodes below, without those of functions and classes in it."""
-    for node in ast.iter_child_nodes(tree):
-        yield node
-        if not isinstance(node, (*_FUNCTIONS, ast.ClassDef, ast.Lambda)):
-            yield from _inside(node)
+def _binding(tree: ast.AST) -> list[ast.AST]:
+    """The nodes below that bind names, without those of functions and classes in it."""
+    found: list[ast.AST] = []
+    left = [*ast.iter_child_nodes(tree)]
+    while left:
+        node = left.pop()
+        if isinstance(node, _BINDING):
+            found.append(node)
+        if not isinstance(node, _CLOSED):
+            left += ast.iter_child_nodes(node)
+    found.reverse()
+    return found
 
 
 def constant_tables(tree: ast.Module) -> Mapping[str, dict[str, str]]:

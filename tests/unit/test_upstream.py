@@ -17,7 +17,7 @@ import pytest
 from local_index import FILE, FILES, Index, make_sdist, pin, serving
 from small_disk import Need, read_only, small_disk
 
-from patchkit import pip_settings, upstream
+from patchkit import pinned_file, pip_settings
 from patchkit.errors import EnvironmentProblem
 from patchkit.file_state import FileState, UnsafePath
 from patchkit.package_index import PackageIndex, shown_url
@@ -508,7 +508,7 @@ def test_warm_needs_neither_archive_nor_network(
     open_source(pin(SDIST), paths=["m.py"])
     (tmp_path / "cache" / "vllm-patchkit" / "sdists" / FILE).unlink()
     index.asked.clear()
-    monkeypatch.setattr(upstream, "PackageIndex", None)
+    monkeypatch.setattr(pinned_file, "PackageIndex", None)
     source = open_source(pin(SDIST), paths=["m.py", "none"], offline=True)
     assert source.read("m.py") == FileState(FILES["m.py"])
     assert source.read("none") is None

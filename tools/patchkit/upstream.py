@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from patchkit.blob import blob_id
-from patchkit.cache import cache_folder, whole_file
-from patchkit.errors import EnvironmentProblem
 from patchkit.extract import Extract
 from patchkit.file_state import FileState
-from patchkit.package_index import PackageIndex, file_sha256
+from patchkit.pinned_file import fetch_pinned
 from patchkit.releases import Release, Sdist
 
 PROJECT_NAME = "vllm"
@@ -42,20 +39,9 @@ def fetch_sdist(sdist: Sdist, *, offline: bool = False) -> Path:
 
     A cached file with another digest is fetched again. Raises EnvironmentProblem.
     """
-    path = cache_folder("sdists") / sdist.file
-    damaged = path.exists()
-    with contextlib.suppress(OSError):
-        if file_sha256(path) == sdist.sha256:
-            return path
-    if offline:
-        what = "is damaged" if damaged else "is not in the cache"
-        raise EnvironmentProblem(
-            f"{sdist.file} {what} ({path}), and --offline forbids a download",
-            hint="run the same command once without --offline",
-        )
-    with whole_file(path) as unfinished:
-        PackageIndex().fetch(PROJECT_NAME, sdist.file, sdist.sha256, unfinished)
-    return path
+    return fetch_pinned(
+        PROJECT_NAME, sdist.file, sdist.sha256, "sdists", offline=offline
+    )
 
 
 class SdistSource:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from patchkit.upstream import SdistSource
 
 
+ASCEND = "ascend"
+
+
 @dataclass
 class Report:
     """What was judged, and how long it took, in seconds of wall time."""
@@ -182,13 +185,43 @@ def _judge_series(
             )
             continue
         judged.add(blobs)
-        _judge_prefixes(series.patches, source, release, report)
+        images = _judge_prefixes(series.patches, source, release, report)
+        if flavour == ASCEND:
+            _judge_contract(images, release, offline, report)
+
+
+def _judge_contract(
+    images: Sequence[PlannedFile],
+    release: Release,
+    offline: bool,
+    report: Report,
+) -> None:
+    """Whether the torch_npu that belongs to a release has what the patches use."""
+    from patchkit.check_contract import check_contract, patch_uses
+    from patchkit.torch_npu_pins import load_torch_npu_pins
+    from patchkit.wheel_contract import load_contract
+
+    uses = patch_uses(images)
+    wheels = load_torch_npu_pins().wheels_for(release)
+    if uses and not wheels:
+        path, line = uses[0].origin
+        words = f"torch_npu.toml has none for release {release.name}"
+        report.findings.append(Finding(path, line, "N604", words))
+        return
+    check = check_contract(
+        uses, [load_contract(wheel, offline=offline) for wheel in wheels]
+    )
+    report.findings += check.findings
+    report.notes.append(f"{release.name} ascend: {check}")
 
 
 def _judge_prefixes(
     patches: tuple[Patch, ...], source: SdistSource, release: Release, report: Report
-) -> None:
-    """Plan each prefix; check every image of a file that one of them leaves."""
+) -> list[PlannedFile]:
+    """Plan each prefix; check every image of a file that one of them leaves.
+
+    Returns the images, none where a prefix does not apply.
+    """
     from patchkit.plan import make_plan
     from patchkit.python_checks import check_python
 
@@ -198,7 +231,7 @@ def _judge_prefixes(
         plan = make_plan(patches[:count], source, policy="exact")
         if plan.state != "apply":
             report.findings += plan.findings
-            return
+            return []
         for file in plan.changes:
             images = [done.get(file.path) for done in rounds]
             if file in images:
@@ -221,3 +254,4 @@ def _judge_prefixes(
         )
     if plan.state == "apply":
         _ask_git(patches, plan, report)
+    return [file for images in rounds for file in images.values()]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from patchkit.rules import form, python, series, text, tree
+from patchkit.rules import contract, form, python, series, text, tree
 from patchkit.rules.rule import Rule
 
-FAMILIES = (form, tree, text, python, series)
+FAMILIES = (form, tree, text, python, series, contract)
 RULES: dict[str, Rule] = {rule.id: rule for family in FAMILIES for rule in family.RULES}
 
 __all__ = ["FAMILIES", "RULES", "Rule"]

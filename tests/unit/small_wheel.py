@@ -1,0 +1,57 @@
+"""A wheel that is laid out as torch_npu's, of a few names."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+FILE = "torch_npu-9.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+LIBRARY = "torch_npu/lib/libtorch_npu.so"
+ATB = "torch_npu/lib/libop_plugin_atb.so"
+FILES: Mapping[str, bytes] = {
+    LIBRARY: b"\x7fELF\0npu_scale\0_Handle\0free_memory\0"
+    b"npu_scale(Tensor x, *, float factor=1.0) -> Tensor\0"
+    b"npu_scale.out(Tensor x, *, float factor=1.0, Tensor(a!) out) -> Tensor(a!)\0",
+    # The operator's schema begins at a multiple of 8, right behind other text.
+    ATB: b"\x7fELF\0\0\0\0_store\0\0ttRmsNormOperati_store(Tensor x, int[2] y) -> ()\0",
+    "torch_npu/__init__.py": b"import torch_npu.npu\nfrom torch_npu import profiler\n",
+    "torch_npu/npu/__init__.py": b"""
+__all__ = ["Stream", "memory"]
+from torch_npu._C import _Handle
+from .streams import *
+from .streams import Stream as Other
+from . import utils
+
+def synchronize(device=None): ...
+def current_stream(device=None):
+    return torch_npu.npu.Stream(device)
+def properties(device):
+    return torch_npu._C._Handle(device)
+""",
+    "torch_npu/npu/streams.py": b"""
+import torch
+import torch_npu
+class Stream(torch.Stream):
+    def __new__(cls, device=None, *, priority=0): ...
+    def wait(self, event): ...
+    @staticmethod
+    def best(device): ...
+class Last(torch_npu.npu.Stream):
+    pass
+""",
+    "torch_npu/npu/utils.py": b"def version(module='CANN'): ...\n",
+    "torch_npu/profiler/__init__.py": b"",
+    "torch_npu/contrib/__init__.py": b"def hidden(): ...\n",
+    "torch_npu/utils/patches.py": b"torch_npu.npu.added = synchronize\n",
+    "torch_npu/op_plugin/atb/_atb_ops.py": b"NAMES = ['_store', '_gone']\n",
+}
+
+
+def make_wheel(folder: Path, files: Mapping[str, bytes] = FILES) -> Path:
+    """The path of the wheel in ``folder``."""
+    path = folder / FILE
+    with zipfile.ZipFile(path, "w") as wheel:
+        for name, data in files.items():
+            wheel.writestr(name, data)
+    return path

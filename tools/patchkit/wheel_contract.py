@@ -1,0 +1,134 @@
+"""What a wheel of torch_npu offers, read out of it and kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+import zlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from patchkit.cache import cache_folder, whole_file
+from patchkit.errors import EnvironmentProblem
+from patchkit.library_texts import read_library
+from patchkit.torch_npu_pins import Wheel
+from patchkit.wheel_modules import (
+    ATB_NAMES,
+    Module,
+    constant_texts,
+    is_read,
+    module_name,
+    read_modules,
+)
+
+FORMAT = 1  # of the JSON; a change of what is read counts it up
+# The libraries that register operators, and the namespace of each.
+NAMESPACES = {
+    "torch_npu/lib/libtorch_npu.so": "npu",
+    "torch_npu/lib/libop_plugin_atb.so": "atb",
+}
+
+
+@dataclass
+class Contract:
+    """The operators and names of one wheel.
+
+    ``operators``: namespace, then operator, then its schemas, one an overload.
+    ``bound``: names that its libraries may bind for Python; these have no signatures.
+    ``atb_names``: operators of ``atb`` that the package has as its own names.
+    ``files``: every module that there is, whether read or not.
+    """
+
+    label: str
+    operators: dict[str, dict[str, list[str]]]
+    bound: set[str]
+    modules: dict[str, Module]
+    atb_names: set[str]
+    files: set[str]
+
+    def to_json(self) -> str:
+        """The text that ``from_json`` takes."""
+        data = {**asdict(self), "modules": {}}
+        for name, module in self.modules.items():
+            data["modules"][name] = [module.names, module.stars]
+        for key in ("bound", "atb_names", "files"):
+            data[key] = sorted(data[key])
+        return json.dumps(data, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Contract:
+        """Raises ValueError, KeyError or TypeError for another text."""
+        data: dict[str, Any] = json.loads(text)
+        data["modules"] = {
+            name: Module(*module) for name, module in data["modules"].items()
+        }
+        for key in ("bound", "atb_names", "files"):
+            data[key] = set(data[key])
+        return Contract(**data)
+
+
+def load_contract(wheel: Wheel, *, offline: bool = False) -> Contract:
+    """The contract of a pinned wheel, from the cache; read from the wheel once.
+
+    Raises EnvironmentProblem when the wheel cannot be had, or is none.
+    """
+    path = cache_folder("contracts") / f"{wheel.sha256}-{FORMAT}.json"
+    try:
+        checksum, _, text = path.read_bytes().partition(b"\n")
+        if hashlib.sha256(text).hexdigest().encode() == checksum:
+            return Contract.from_json(text)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    contract = read_wheel(wheel.fetch(offline=offline), wheel.label)
+    text = contract.to_json().encode()
+    with whole_file(path) as unfinished:
+        unfinished.write_bytes(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+    return contract
+
+
+def read_wheel(path: Path, label: str) -> Contract:
+    """Read a wheel, of which nothing is unpacked or run.
+
+    Raises EnvironmentProblem when it is damaged, or lacks what is read of it.
+    """
+    operators: dict[str, dict[str, list[str]]] = {}
+    bound: set[str] = set()
+    try:
+        with zipfile.ZipFile(path) as wheel:
+            paths = [name for name in wheel.namelist() if name.endswith(".py")]
+            for library, namespace in NAMESPACES.items():
+                schemas, names = read_library(wheel.read(library))
+                bound |= names
+                _sort_in(operators, namespace, schemas)
+            modules, compiled = read_modules(
+                {p: wheel.read(p) for p in paths if is_read(p)}
+            )
+            atb_names = constant_texts(wheel.read(ATB_NAMES))
+    except (OSError, KeyError, SyntaxError, zipfile.BadZipFile, zlib.error) as error:
+        raise EnvironmentProblem(
+            f"{path}: no wheel of torch_npu: {error}", hint="remove it and try again"
+        ) from None
+    bound |= _ends_of_texts(bound, compiled - bound)
+    files = {module_name(path) for path in paths}
+    return Contract(label, operators, bound, modules, atb_names, files)
+
+
+def _ends_of_texts(texts: set[str], names: set[str]) -> set[str]:
+    """Those of ``names`` that a linker may have kept as the end of another text.
+
+    Asked for names that the package's own modules use, no others: any short name is
+    the end of some text.
+    """
+    return {name for name in names if any(text.endswith(name) for text in texts)}
+
+
+def _sort_in(
+    operators: dict[str, dict[str, list[str]]], namespace: str, schemas: set[str]
+) -> None:
+    for schema in sorted(schemas):
+        name = schema.partition("(")[0].partition(".")[0]
+        own, _, name = name.rpartition("::")
+        here = operators.setdefault(own or namespace, {})
+        here.setdefault(name, []).append(schema)

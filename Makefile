@@ -129,6 +129,11 @@ npu: venv
 	$(need-version)
 	@$(RUN) tests/npu/run.py --version "$(VERSION)" $(ARGS)
 
+## test-all: test, and the tests of every release that has the Ascend series
+test-all: test
+	@for version in 0.22 0.23 0.24 0.25; do \
+		$(MAKE) --no-print-directory npu VERSION=$$version || exit; done
+
 ## lint: ruff, mypy and clang-format on the kit's own code
 lint: venv
 	@$(VENV)/bin/ruff check --quiet tools tests dockerfiles
@@ -157,4 +162,4 @@ image smoke test: | engine
 endif
 
 
-.PHONY: help venv verify tree refresh drift drift-map port new-release engine image smoke vendor pins test cann npu coverage types own-tests lint tables lock clean
+.PHONY: help venv verify tree refresh drift drift-map port new-release engine image smoke vendor pins test test-all cann npu coverage types own-tests lint tables lock clean

@@ -66,8 +66,8 @@ def test_memory_usage_is_the_peak_from_now_on() -> None:
     before = current_platform.get_current_memory_usage()
     tensor = torch.empty(size, dtype=torch.uint8, device="npu")
     used = current_platform.get_current_memory_usage() - before
-    # torch_npu takes a little more.
-    assert size <= used <= size + 1024
+    # torch_npu takes a little more, by what its pool has left.
+    assert size <= used <= size + (1 << 16)
     del tensor
     assert current_platform.get_current_memory_usage() == before
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -142,3 +144,21 @@ def test_checks_on_the_engine() -> None:
         assert "a capture trace for each graph" in failed(graphs={"trace_modes": modes})
     assert failed(graphs={"index": []}) == ["their index names each"]
     assert failed(graphs={"annotations": ["execute_1"]})
+
+
+@pytest.mark.parametrize("kit", ["ascend-toolkit", "nnal/atb"])
+def test_the_entry_point_takes_canns_settings(kit: str, tmp_path: Path) -> None:
+    script = PROJECT / "dockerfiles" / "ascend" / "on-cann.sh"
+    command = [str(script), "sh", "-c", 'echo "${CANN-none} $1"', "sh", "a b"]
+    environment = {"PATH": "/usr/bin:/bin", "ASCEND_HOME": str(tmp_path)}
+
+    def said() -> str:
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    assert said() == "none a b\n"
+    settings = tmp_path / kit / "set_env.sh"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("false\nexport CANN=set\n")
+    assert said() == "set a b\n"

@@ -60,8 +60,8 @@ def installed_vllm(client: docker.DockerClient, image: Image) -> InstalledVLLM |
 
     Raises EnvironmentProblem when it cannot be asked.
     """
-    found = run_inside(client, image, "where.py")
-    return _parsed(found)
+    with step_progress("asking the base's Python for its vLLM"):
+        return _parsed(run_inside(client, image, "where.py"))
 
 
 def _parsed(found: dict[str, Any]) -> InstalledVLLM | None:

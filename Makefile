@@ -5,6 +5,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 
 # What a user sets: make image VERSION=0.25 FLAVOUR=capture BASE=local TAG=name:tag
+# (FLAVOUR=ascend BASE=local: on a simulated CANN)
 VERSION ?=
 FLAVOUR ?= capture
 BASE ?=

@@ -19,6 +19,8 @@ examples:
   tools/image.py --version 0.25                    on the release's pinned image
   tools/image.py --version 0.25 --base local       on a CPU base made on the spot
   tools/image.py --version 0.25 --base my/vllm@sha256:… --tag my/vllm:0.25-traced
+  tools/image.py --version 0.25 --flavour ascend   vLLM put on the pinned CANN image
+  tools/image.py --version 0.25 --flavour ascend --base local    on a simulated CANN
 
 exit: 0 built; 1 refused, no image was made; 2 no engine, no registry, wrong
 arguments; 3 a bug of the kit
@@ -38,7 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--base", default="", help="a reference, or 'local'; default: the pinned image"
     )
-    parser.add_argument("--tag", default="", help="default: vllm-patched:V-FLAVOUR")
+    parser.add_argument(
+        "--tag",
+        default="",
+        help="default: vllm-patched:V-FLAVOUR, …-simulated-cann on a simulated CANN",
+    )
     parser.add_argument("--policy", choices=("exact", "context"), default="exact")
     parser.add_argument(
         "--package-root",

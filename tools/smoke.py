@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from patchkit.command_line import run as run_main
 from patchkit.errors import EXIT_OK, EXIT_REFUSED
 from patchkit.image_build import default_reference
+from patchkit.npu_tests import FLAVOUR as ASCEND
 from patchkit.releases import load_releases
-from patchkit.smoke import NOT_SHOWN, smoke_test
+from patchkit.smoke import smoke_test
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,16 +29,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--format", choices=("text", "json"), default="text")
     options = parser.parse_args(argv)
     release = load_releases().find(options.version)
-    reference = options.tag or default_reference(release, options.flavour)
+    # Of the flavour ascend only an image on the simulated runtime can be run here.
+    default = default_reference(
+        release, options.flavour, simulated=options.flavour == ASCEND
+    )
+    reference = options.tag or default
     smoke = smoke_test(release, reference, options.flavour)
     if options.format == "json":
         checks = [vars(check) for check in smoke.checks]
-        result = {**vars(smoke), "checks": checks, "not_shown": NOT_SHOWN}
+        result = {**vars(smoke), "checks": checks}
         print(json.dumps({**result, "passed": smoke.passed}, indent=2))
     else:
         for check in smoke.checks:
             print(f"{'pass' if check.passed else 'FAIL'}  {check.name}: {check.seen}")
-        print(NOT_SHOWN)
+        print(smoke.not_shown)
         good = sum(check.passed for check in smoke.checks)
         print(f"{reference}: {good} of {len(smoke.checks)} checks passed")
     return EXIT_OK if smoke.passed else EXIT_REFUSED

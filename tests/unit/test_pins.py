@@ -218,6 +218,9 @@ def test_the_command(registry: str, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "vllm-openai-rocm:v0.25.0: not resolved: " in done.stdout
     rocm = push_image(registry, "vllm/vllm-openai-rocm", "v0.25.0", b"rocm")
+    (cann,) = load_releases(file).find("0.25").cann
+    repository = cann.name.partition("/")[2]
+    below = push_image(registry, repository, cann.tag, b"cann")
     done = run_pins(kit, "--registry", registry, "--version", "0.25")
     assert done.returncode == 1
     assert f"v0.25.0: {digest_of(moved)} has moved\n  pinned: sha256:fc5" in done.stdout
@@ -232,6 +235,7 @@ def test_the_command(registry: str, tmp_path: Path) -> None:
         load_releases().find("0.25").image[0].digest,
         digest_of(rocm),
     ]
+    assert load_releases(file).find("0.25").cann[0].digest == digest_of(below)
     done = run_pins(kit, "--registry", registry, "--write", "--moved")
     assert (done.returncode, done.stderr) == (0, f"{file}: 1 digests written\n")
     done = run_pins(kit, "--registry", registry, "--format", "json")
@@ -239,6 +243,7 @@ def test_the_command(registry: str, tmp_path: Path) -> None:
     assert [(entry["state"], entry["digest"]) for entry in json.loads(done.stdout)] == [
         ("as-pinned", digest_of(moved)),
         ("as-pinned", digest_of(rocm)),
+        ("as-pinned", digest_of(below)),
     ]
 
 
@@ -250,7 +255,8 @@ def test_a_pin_of_one_architecture_counts(registry: str) -> None:
         package_root=ROOT,
         digest=platforms["linux/amd64"],
     )
-    release = load_releases().find("0.25").model_copy(update={"image": (image,)})
+    images = {"image": (image,), "cann": ()}
+    release = load_releases().find("0.25").model_copy(update=images)
     assert [pin.state for pin in resolve_pins([release], registry)] == ["as-pinned"]
 
 

@@ -23,7 +23,7 @@ except ModuleNotFoundError:  # Python 3.10
 
 GOOD = releases_text()
 # What may be left out, by the key's own name.
-OPTIONAL = {"image", "local_base", "digest"}
+OPTIONAL = {"image", "cann", "local_base", "digest"}
 
 
 def as_toml(value: Any) -> str:
@@ -126,7 +126,7 @@ def test_each_key_is_needed_or_has_a_default(
     path: tuple[Any, ...], good: dict[str, Any], tmp_path: Path
 ) -> None:
     del holder(good, path)[path[-1]]
-    if path[-1] in OPTIONAL or path[-2:-1] == ("image",):
+    if path[-1] in OPTIONAL or path[-2:-1] in (("image",), ("cann",)):
         load(tmp_path, good)
     else:
         text = refusal(tmp_path, good)
@@ -141,7 +141,7 @@ def test_each_key_refuses_another_type(
     path: tuple[Any, ...], junk: Any, good: dict[str, Any], tmp_path: Path
 ) -> None:
     holder(good, path)[path[-1]] = junk
-    if path[-1] == "image" and junk == []:
+    if path[-1] in ("image", "cann") and junk == []:
         load(tmp_path, good)
     else:
         assert refusal(tmp_path, good).startswith("release")

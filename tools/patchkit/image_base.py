@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from patchkit.ascend_base import InstalledVLLM, installed_vllm, vllm_on_cann
 from patchkit.errors import EnvironmentProblem, Refused, UsageError
 from patchkit.image_labels import PATCH_SET
 from patchkit.image_source import ImageSource, exists
+from patchkit.npu_tests import FLAVOUR as ASCEND
 from patchkit.releases import Release
 from patchkit.step_progress import step_progress
 
@@ -24,28 +26,33 @@ _PYTHONS = range(10, 15)
 
 @dataclass(frozen=True)
 class Base:
-    """An image to patch. ``digest`` is the registry's, or the image id without one."""
+    """An image to patch. ``digest`` is the registry's, or the image id without one.
+
+    ``vllm`` is what the image's Python found of it, for the flavour ``ascend`` alone.
+    """
 
     image: Image
     name: str
     digest: str
     from_registry: bool
+    vllm: InstalledVLLM | None = None
 
 
-def find_base(client: docker.DockerClient, release: Release, wanted: str) -> Base:
+def find_base(
+    client: docker.DockerClient, release: Release, wanted: str, flavour: str
+) -> Base:
     """The image meant: ``wanted`` is empty (the pinned one), ``local``, a reference.
 
+    For the flavour ``ascend`` that may be a CANN image, on which vLLM is put first.
     Raises UsageError without a pinned digest, EnvironmentProblem when it cannot be
-    pulled, Refused when it is patched already or is not what was pinned.
+    pulled or built, Refused when it is patched already or is not what was pinned.
     """
     if wanted == LOCAL:
-        from patchkit.local_base import local_base_image
-
-        reference = local_base_image(client, release)
+        reference = _local(client, release, flavour)
     elif wanted:
         reference = wanted
     else:
-        reference = _pinned(release)
+        reference = _pinned(release, flavour)
     image = _get_or_pull(client, reference)
     base = _describe(image, reference)
     _check_pin(base, reference, release)
@@ -55,15 +62,37 @@ def find_base(client: docker.DockerClient, release: Release, wanted: str) -> Bas
             f"{reference} is patched already, with {labels[PATCH_SET]}",
             hint="name the image it was made from",
         )
-    return base
+    return _with_vllm(client, release, base) if flavour == ASCEND else base
 
 
-def _pinned(release: Release) -> str:
-    if not release.image:
+def _local(client: docker.DockerClient, release: Release, flavour: str) -> str:
+    if flavour == ASCEND:
+        from patchkit.simulated_cann import simulated_cann_image
+
+        return simulated_cann_image(client, release)
+    from patchkit.local_base import local_base_image
+
+    return local_base_image(client, release)
+
+
+def _with_vllm(client: docker.DockerClient, release: Release, base: Base) -> Base:
+    """The base with what its vLLM is; vLLM is put on an image that has none."""
+    vllm = installed_vllm(client, base.image)
+    if vllm is None:
+        reference = vllm_on_cann(client, release, base.image, base.name, base.digest)
+        base = _describe(client.images.get(reference), reference)
+        vllm = installed_vllm(client, base.image)
+    return replace(base, vllm=vllm)
+
+
+def _pinned(release: Release, flavour: str) -> str:
+    images = release.cann if flavour == ASCEND else release.image
+    if not images:
         raise UsageError(
-            f"release {release.name} names no image", hint="name a base: BASE=…"
+            f"release {release.name} names no image for {flavour}",
+            hint="name a base: BASE=…",
         )
-    image = release.image[0]
+    image = images[0]
     if image.digest is None:
         raise UsageError(
             f"{image.name}:{image.tag} has no digest in releases.toml",
@@ -115,7 +144,7 @@ def _describe(image: Image, reference: str) -> Base:
 
 def _check_pin(base: Base, reference: str, release: Release) -> None:
     """A tag of a pinned image has to mean the pinned digest."""
-    for pin in release.image:
+    for pin in (*release.image, *release.cann):
         if pin.digest is None or reference != f"{pin.name}:{pin.tag}":
             continue
         if base.digest != pin.digest:
@@ -154,8 +183,13 @@ def _candidates(release: Release, wanted: str | None) -> Iterator[str]:
     yield "/vllm-workspace/vllm"
 
 
-def check_version(source: ImageSource, release: Release) -> str:
-    """The vLLM version in the image. Raises Refused unless the release accepts it."""
+def check_version(
+    source: ImageSource, release: Release, vllm: InstalledVLLM | None = None
+) -> str:
+    """The vLLM version in the image. Raises Refused unless the release accepts it.
+
+    ``vllm`` is what the image's Python says, which has the build's target, too.
+    """
     file = source.read("vllm/_version.py")
     text = file.data.decode("utf-8", "replace") if file else ""
     match = re.search(r"^__version__ = .*?['\"]([^'\"]+)['\"]", text, re.MULTILINE)
@@ -167,7 +201,9 @@ def check_version(source: ImageSource, release: Release) -> str:
             f"{' and '.join(sorted(release.versions))}",
             hint="name a base of that version, or another VERSION",
         )
-    return match[1]
+    if vllm is None or vllm.version.partition("+")[0] != match[1].partition("+")[0]:
+        return match[1]
+    return vllm.version
 
 
 def image_python(root: str, release: Release) -> tuple[int, int]:

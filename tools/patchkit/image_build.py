@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from patchkit import image_labels as labels
+from patchkit.ascend_base import (
+    PLUGINS,
+    InstalledVLLM,
+    check_installed,
+    platform_packages,
+    plugins_to_load,
+)
 from patchkit.blob import blob_id
 from patchkit.engine import connect
 from patchkit.errors import EnvironmentProblem, OwnBug, Refused
@@ -68,9 +75,15 @@ class SeriesRefused(Refused):
         self.findings = list(findings)
 
 
-def default_reference(release: Release, flavour: str) -> str:
-    """The name a patched image gets: ``vllm-patched:0.25-capture``."""
-    return f"{REPOSITORY}:{release.name}-{flavour}"
+def default_reference(
+    release: Release, flavour: str, *, simulated: bool = False
+) -> str:
+    """The name a patched image gets: ``vllm-patched:0.25-capture``.
+
+    One on the stand-in for CANN is ``vllm-patched:0.25-ascend-simulated-cann``.
+    """
+    suffix = "-simulated-cann" if simulated else ""
+    return f"{REPOSITORY}:{release.name}-{flavour}{suffix}"
 
 
 def build_image(
@@ -91,12 +104,19 @@ def build_image(
     if has_errors(series.findings):
         raise SeriesRefused("the series itself is refused", series.findings)
     client = connect()
-    found = find_base(client, release, base)
+    found = find_base(client, release, base, flavour)
+    vllm = found.vllm
+    simulated = labels.SIMULATED in (found.image.labels or {})
+    environment: dict[str, str] = {}
     with created_container(client, found.image) as container:
-        root = find_package_root(container, release, package_root)
+        wanted_root = package_root or (vllm.root if vllm else None)
+        root = find_package_root(container, release, wanted_root)
         source = ImageSource(container, root, found.name)
-        version = check_version(source, release)
+        version = check_version(source, release, vllm)
         notes: list[str] = []
+        if vllm:
+            notes += check_installed(vllm, release, found.name)
+            environment = _environment(vllm, notes)
         plan = _plan(series, source, policy, image_python(root, release), notes)
         bytecode = checked_bytecode(plan.changes, source)
         notes += [f"unchecked bytecode made checked: {pyc.path}" for pyc in bytecode]
@@ -105,7 +125,7 @@ def build_image(
         _put(container, root, layer)
         _check_diff(container, root, layer)
         built = Built(
-            reference or default_reference(release, flavour),
+            reference or default_reference(release, flavour, simulated=simulated),
             "",
             found.name,
             found.digest,
@@ -120,9 +140,9 @@ def build_image(
         )
         if not found.from_registry:
             notes.append("the base has no registry digest; its image id stands for it")
-        image = _commit(container, found, series, built)
+        image = _commit(container, found, series, built, environment)
     try:
-        _check_config(image, found)
+        _check_config(image, found, environment)
         with created_container(client, image) as container:
             _check_files(ImageSource(container, root, "the image made"), changes, layer)
     except BaseException:
@@ -131,6 +151,20 @@ def build_image(
     built.image_id = str(image.id)
     built.layer_bytes = int(image.history()[0]["Size"])
     return built
+
+
+def _environment(vllm: InstalledVLLM, notes: list[str]) -> dict[str, str]:
+    """What the patched image sets, so that the built-in platform is the one chosen."""
+    listed = plugins_to_load(vllm.plugins)
+    if listed is None:
+        return {}
+    packages = ", ".join(platform_packages(vllm.plugins))
+    notes.append(
+        f"{packages} brings a platform that would take precedence: the image sets "
+        f"{PLUGINS}={listed!r}, which leaves all of it out; docker run -e {PLUGINS}=… "
+        "chooses otherwise"
+    )
+    return {PLUGINS: listed}
 
 
 def _plan(
@@ -187,7 +221,13 @@ def _check_diff(container: Container, root: str, layer: Layer) -> None:
         raise OwnBug(f"the layer is not what was planned: {strange or files - changed}")
 
 
-def _commit(container: Container, base: Base, series: Series, built: Built) -> Image:
+def _commit(
+    container: Container,
+    base: Base,
+    series: Series,
+    built: Built,
+    environment: Mapping[str, str],
+) -> Image:
     from docker.errors import APIError
 
     config = base.image.attrs["Config"]
@@ -203,6 +243,7 @@ def _commit(container: Container, base: Base, series: Series, built: Built) -> I
         labels.PACKAGE_ROOT: built.package_root,
     }
     changes = labels.label_changes(values)
+    changes += [f"ENV {name}={value}" for name, value in environment.items()]
     if not config.get("Cmd") and not config.get("Entrypoint"):
         changes.append("CMD []")
     repository, tag = split_tag(built.reference)
@@ -217,16 +258,26 @@ def _commit(container: Container, base: Base, series: Series, built: Built) -> I
         ) from None
 
 
-def _check_config(image: Image, base: Base) -> None:
-    """One layer more than the base, and the base's configuration."""
+def _check_config(
+    image: Image, base: Base, environment: Mapping[str, str] | None = None
+) -> None:
+    """One layer more than the base, and its configuration but for ``environment``."""
     image.reload()
     layers, below = (entry.attrs["RootFS"]["Layers"] for entry in (image, base.image))
     if layers[:-1] != below:
         raise OwnBug(f"the image has {len(layers)} layers, its base {len(below)}")
     for key in _KEPT:
         now, before = (_config(entry, key) for entry in (image, base.image))
+        if key == "Env" and environment:
+            before = _with(before, environment)
+            now, before = sorted(now or ()), sorted(before)
         if now != before:
             raise OwnBug(f"the commit changed {key} from {before} to {now}")
+
+
+def _with(variables: list[str] | None, more: Mapping[str, str]) -> list[str]:
+    kept = [word for word in variables or () if word.partition("=")[0] not in more]
+    return [*kept, *(f"{name}={value}" for name, value in more.items())]
 
 
 def _check_files(

@@ -15,6 +15,11 @@ PATCH_SET = f"{NAMESPACE}.patch-set"
 POLICY = f"{NAMESPACE}.policy"
 PATCHES = f"{NAMESPACE}.patches"
 PACKAGE_ROOT = f"{NAMESPACE}.package-root"
+# On images without CANN that look as if they had it: what is there instead.
+SIMULATED = f"{NAMESPACE}.simulated-cann"
+# Of an image with vLLM made on a CANN image: what that was.
+CANN_NAME = f"{NAMESPACE}.cann.name"
+CANN_DIGEST = f"{NAMESPACE}.cann.digest"
 
 
 def label_changes(labels: Mapping[str, str]) -> list[str]:

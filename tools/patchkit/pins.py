@@ -12,7 +12,7 @@ from typing import Literal
 from patchkit.cache import whole_file
 from patchkit.errors import KitError, UsageError
 from patchkit.registry import TagDigests, resolve_tag
-from patchkit.releases import BaseImage, Release, load_releases
+from patchkit.releases import PinnedImage, Release, load_releases
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -32,7 +32,7 @@ class Pin:
     """
 
     release: str
-    image: BaseImage
+    image: PinnedImage
     state: PinState
     found: TagDigests | None = None
     problem: KitError | None = None
@@ -43,11 +43,11 @@ def resolve_pins(releases: Sequence[Release], mirror: str = "") -> list[Pin]:
     return [
         _resolve(release.name, image, mirror)
         for release in releases
-        for image in release.image
+        for image in (*release.image, *release.cann)
     ]
 
 
-def _resolve(release: str, image: BaseImage, mirror: str) -> Pin:
+def _resolve(release: str, image: PinnedImage, mirror: str) -> Pin:
     try:
         found = resolve_tag(image.name, image.tag, mirror)
     except KitError as error:
@@ -70,7 +70,8 @@ def write_pins(file: Path, pins: Sequence[Pin]) -> None:
     for pin in pins:
         assert pin.found is not None
         text = _with_digest(text, pin, pin.found.digest)
-        for entry in expected["release"][pin.release]["image"]:
+        table = expected["release"][pin.release]
+        for entry in (*table.get("image", ()), *table.get("cann", ())):
             if (entry["name"], entry["tag"]) == (pin.image.name, pin.image.tag):
                 entry["digest"] = pin.found.digest
     if tomllib.loads(text) != expected:
@@ -90,7 +91,8 @@ def _with_digest(text: str, pin: Pin, digest: str) -> str:
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         try:
             table = tomllib.loads("\n".join(lines[start:end]))
-            (image,) = table["release"][pin.release]["image"]
+            release = table["release"][pin.release]
+            (image,) = release["image"] if "image" in release else release["cann"]
             named = (image["name"], image["tag"]) == (pin.image.name, pin.image.tag)
         except (KeyError, TypeError, ValueError):
             continue

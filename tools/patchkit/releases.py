@@ -48,15 +48,11 @@ class Sdist(_Table):
     sha256: Sha256
 
 
-class BaseImage(_Table):
-    """An image that may be patched; without a digest it is no pinned base yet.
-
-    ``package_root`` is the folder in the image that holds ``vllm/``.
-    """
+class PinnedImage(_Table):
+    """An image of a registry; without a digest it is not pinned yet."""
 
     name: Text
     tag: Text
-    package_root: AbsolutePath
     digest: Digest | None = None
 
     @property
@@ -65,6 +61,15 @@ class BaseImage(_Table):
         return (
             f"{self.name}@{self.digest}" if self.digest else f"{self.name}:{self.tag}"
         )
+
+
+class BaseImage(PinnedImage):
+    """An image that may be patched.
+
+    ``package_root`` is the folder in the image that holds ``vllm/``.
+    """
+
+    package_root: AbsolutePath
 
 
 class LocalBase(_Table):
@@ -81,7 +86,8 @@ class Release(_Table):
     """One release: the versions its series applies to, newest first.
 
     The first version is what ``VERSION=0.25`` means and the first image is the base
-    that ``make image`` takes. ``python`` is that of the images.
+    that ``make image`` takes. ``python`` is that of the images. On ``cann`` images vLLM
+    is put for the flavour ``ascend``.
     """
 
     name: str
@@ -91,6 +97,7 @@ class Release(_Table):
     torch: Text
     sdist: Annotated[tuple[Sdist, ...], Field(min_length=1)]
     image: tuple[BaseImage, ...] = ()
+    cann: tuple[PinnedImage, ...] = ()
     local_base: LocalBase | None = None
 
     @field_validator("versions")
@@ -129,7 +136,7 @@ class Release(_Table):
                 raise ValueError(f"sdist {sdist.version} has the file {sdist.file}")
         if len({sdist.sha256 for sdist in self.sdist}) < len(self.sdist):
             raise ValueError("two sdist tables have the same sha256")
-        tags = [(image.name, image.tag) for image in self.image]
+        tags = [(image.name, image.tag) for image in (*self.image, *self.cann)]
         for name, tag in tags:
             if tags.count((name, tag)) > 1:
                 raise ValueError(f"image {name}:{tag} stands twice")
@@ -272,10 +279,15 @@ def _closest(location: tuple[int | str, ...]) -> str:
     tables: dict[object, type[_Table]] = {
         "sdist": Sdist,
         "image": BaseImage,
+        "cann": PinnedImage,
         "local_base": LocalBase,
     }
     inner = next((tables[part] for part in location if part in tables), Release)
-    known = [key for key in inner.model_fields if key != "name" or inner is BaseImage]
+    known = [
+        key
+        for key in inner.model_fields
+        if key != "name" or issubclass(inner, PinnedImage)
+    ]
     near = difflib.get_close_matches(str(location[-1]), known, n=1)
     return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
 

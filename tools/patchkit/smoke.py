@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
-import tarfile
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from patchkit import image_labels as labels
 from patchkit.engine import connect
-from patchkit.errors import EnvironmentProblem, UsageError
+from patchkit.errors import UsageError
+from patchkit.image_run import run_inside
 from patchkit.image_source import ImageSource, created_container
+from patchkit.npu_tests import FLAVOUR as ASCEND
 from patchkit.plan import make_plan
 from patchkit.plan_types import Policy
-from patchkit.releases import PROJECT, Release
+from patchkit.releases import Release
 from patchkit.series import load_series
+from patchkit.smoke_checks import Smoke
+from patchkit.smoke_npu import check_npu_engine, need_simulated_cann
 from patchkit.step_progress import step_progress
 
 if TYPE_CHECKING:
     import docker
     from docker.models.images import Image
 
-SCRIPTS = PROJECT / "dockerfiles" / "smoke"
-INSIDE = "/tmp/smoke"
-MARK = "SMOKE-RESULT "
 OPTIONS = {
     name: {"profiler": "torch", "torch_profiler_dir": "/tmp/traces", name: True}
     for name in ("capture_torch_profiler", "detailed_trace_annotation")
@@ -39,34 +36,6 @@ NOT_SHOWN = (
 )
 
 
-@dataclass(frozen=True)
-class Check:
-    """One statement about the image, whether it holds, and what was seen."""
-
-    name: str
-    passed: bool
-    seen: str
-
-
-@dataclass
-class Smoke:
-    """The checks in order; ``facts`` holds what they were judged on."""
-
-    image: str
-    base: str
-    checks: list[Check] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def check(self, name: str, passed: bool, seen: object) -> None:
-        """Add one check."""
-        self.checks.append(Check(name, passed, str(seen)))
-
-    @property
-    def passed(self) -> bool:
-        """Whether every check holds."""
-        return all(check.passed for check in self.checks)
-
-
 def smoke_test(release: Release, reference: str, flavour: str) -> Smoke:
     """Run every check on the image called ``reference`` and on its base.
 
@@ -74,21 +43,28 @@ def smoke_test(release: Release, reference: str, flavour: str) -> Smoke:
     gone; EnvironmentProblem when a container cannot run.
     """
     client = connect()
-    image = _patched(client, reference, release)
+    image = _patched(client, reference, release, flavour)
+    if flavour == ASCEND:
+        need_simulated_cann(image, reference)
     base = _base(client, image, reference)
-    smoke = Smoke(reference, str(image.labels[labels.BASE_NAME]))
+    smoke = Smoke(reference, str(image.labels[labels.BASE_NAME]), not_shown=NOT_SHOWN)
     spec = _specification(client, image, base, release, flavour)
     _check_labels(smoke, image, release, flavour)
     with step_progress("checking files, bytecode and imports"):
         _check_files(smoke, client, image, release, spec)
     with step_progress("checking the profiler options"):
         _check_options(smoke, client, image, base)
+    if flavour == ASCEND:
+        check_npu_engine(smoke, client, image, base)
+        return smoke
     with step_progress("running the engine, patched, unpatched and profiled"):
         _check_engine(smoke, client, image, base)
     return smoke
 
 
-def _patched(client: docker.DockerClient, reference: str, release: Release) -> Image:
+def _patched(
+    client: docker.DockerClient, reference: str, release: Release, flavour: str
+) -> Image:
     from docker.errors import ImageNotFound
 
     try:
@@ -96,7 +72,7 @@ def _patched(client: docker.DockerClient, reference: str, release: Release) -> I
     except ImageNotFound:
         raise UsageError(
             f"no image {reference}",
-            hint=f"make image VERSION={release.name} BASE=local",
+            hint=f"make image VERSION={release.name} FLAVOUR={flavour} BASE=local",
         ) from None
     if image.labels.get(labels.RELEASE) != release.name:
         raise UsageError(
@@ -220,57 +196,3 @@ def _run_both(
         ours = pool.submit(run_inside, client, image, *words)
         theirs = pool.submit(run_inside, client, base, *words)
         return ours.result(), theirs.result()
-
-
-def run_inside(
-    client: docker.DockerClient,
-    image: Image,
-    script: str,
-    *arguments: str,
-    files: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """Run a script of ``dockerfiles/smoke`` by the image's Python; its result.
-
-    Without network, in a container that is removed. Raises EnvironmentProblem with
-    the last lines of its output when it gives no result.
-    """
-    from docker.errors import APIError
-
-    container = client.containers.create(
-        str(image.id),
-        entrypoint=["python3", f"{INSIDE}/{script}", *arguments],
-        command=[],
-        network_mode="none",
-        user="0",
-        shm_size="1g",
-    )
-    try:
-        container.put_archive("/tmp", _scripts_tar(files or {}))
-        container.start()
-        container.wait()
-        output = container.logs().decode("utf-8", "replace")
-    except APIError as error:
-        raise EnvironmentProblem(
-            f"{script} could not run in the image: {error.explanation}"
-        ) from None
-    finally:
-        container.remove(force=True, v=True)
-    for line in reversed(output.splitlines()):
-        if line.startswith(MARK):
-            result: dict[str, Any] = json.loads(line.removeprefix(MARK))
-            return result
-    tail = "\n".join(output.strip().splitlines()[-15:])
-    raise EnvironmentProblem(f"{script} gave no result in the image; it said:\n{tail}")
-
-
-def _scripts_tar(files: Mapping[str, str]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for path in sorted(SCRIPTS.glob("*.py")):
-            tar.add(path, f"smoke/{path.name}")
-        for name, text in files.items():
-            entry = tarfile.TarInfo(f"smoke/{name}")
-            entry.size = len(text.encode())
-            entry.mode = 0o644
-            tar.addfile(entry, io.BytesIO(text.encode()))
-    return buffer.getvalue()

@@ -4,10 +4,8 @@ With ``{"profile": true}`` as argument the new profiler options are on and three
 are profiled; the annotations of the steps are part of the result.
 """
 
-import gzip
 import json
 import os
-import re
 import sys
 import tempfile
 import time
@@ -22,6 +20,7 @@ os.environ.update(
     TORCH_COMPILE_DISABLE="1",
 )
 
+from profiled import annotations, generate, profiler_options
 from result import give
 
 LLAMA = {
@@ -72,13 +71,7 @@ def run(profile: bool) -> dict:
     traces = folder / "traces"
     options = {}
     if profile:
-        options["profiler_config"] = {
-            "profiler": "torch",
-            "torch_profiler_dir": str(traces),
-            "torch_profiler_with_stack": False,
-            "capture_torch_profiler": True,
-            "detailed_trace_annotation": True,
-        }
+        options["profiler_config"] = profiler_options(traces)
     began = time.monotonic()
     llm = LLM(
         model=str(folder),
@@ -94,29 +87,15 @@ def run(profile: bool) -> dict:
     weights = llm.apply_model(spread)[0]
     started = time.monotonic() - began
     sampling = SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True)
-    prompts = [{"prompt_token_ids": prompt} for prompt in PROMPTS]
-    if profile:
-        llm.start_profile()
-    outputs = llm.generate(prompts, sampling, use_tqdm=False)
-    if profile:
-        llm.stop_profile()
-    tokens = [list(output.outputs[0].token_ids) for output in outputs]
+    tokens = generate(llm, PROMPTS, sampling, profile)
     return {
         "tokens": tokens,
         "distinct": len({token for row in tokens for token in row}),
         "weights": weights,
         "seconds_to_start": round(started, 1),
-        "annotations": _annotations(traces),
+        "annotations": annotations(traces),
         "capture_traces": len(list((traces / "capture_traces").glob("*.gz"))),
     }
-
-
-def _annotations(traces: Path) -> list[str]:
-    found: set[str] = set()
-    for path in traces.glob("*.json.gz"):
-        text = gzip.decompress(path.read_bytes()).decode()
-        found |= set(re.findall(r'"name": "(execute_[^"]+)"', text))
-    return sorted(found)
 
 
 give(run(bool(json.loads(sys.argv[1] if len(sys.argv) > 1 else "{}").get("profile"))))

@@ -5,7 +5,6 @@ The argument is JSON: ``mode`` is ``platform`` (which one vLLM chooses, no engin
 """
 
 import collections
-import gzip
 import json
 import os
 import re
@@ -23,6 +22,7 @@ os.environ.update(
     OMP_NUM_THREADS="1",
 )
 
+from profiled import annotations, generate, profiler_options
 from result import give
 
 SIZES = [1, 2, 4]
@@ -89,13 +89,7 @@ def run(mode: str, profile: bool) -> dict:
         graphs = {"cudagraph_mode": mode, "cudagraph_capture_sizes": SIZES}
         options = {"compilation_config": graphs}
     if profile:
-        options["profiler_config"] = {
-            "profiler": "torch",
-            "torch_profiler_dir": str(traces),
-            "torch_profiler_with_stack": False,
-            "capture_torch_profiler": True,
-            "detailed_trace_annotation": True,
-        }
+        options["profiler_config"] = profiler_options(traces)
     began = time.monotonic()
     llm = LLM(
         model=str(model),
@@ -112,13 +106,7 @@ def run(mode: str, profile: bool) -> dict:
     sampling = SamplingParams(
         temperature=0, max_tokens=TOKENS, ignore_eos=True, detokenize=False
     )
-    prompts = [{"prompt_token_ids": prompt} for prompt in PROMPTS]
-    if profile:
-        llm.start_profile()
-    outputs = llm.generate(prompts, sampling, use_tqdm=False)
-    if profile:
-        llm.stop_profile()
-    tokens = [list(output.outputs[0].token_ids) for output in outputs]
+    tokens = generate(llm, PROMPTS, sampling, profile)
     return {
         **platform(),
         "tokens": tokens,
@@ -140,15 +128,6 @@ def capture_traces(folder: Path) -> dict:
         "trace_modes": dict(collections.Counter(modes)),
         "index": json.loads(index.read_text()) if index.exists() else [],
     }
-
-
-def annotations(traces: Path) -> list[str]:
-    found: set[str] = set()
-    for path in [*traces.rglob("*.json.gz"), *traces.rglob("*.json")]:
-        data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
-        found |= set(re.findall(r'"name": ?"(execute_[^"]+)"', text))
-    return sorted(found)
 
 
 wanted = json.loads(sys.argv[1])

@@ -52,7 +52,10 @@ def results(
     cann = PROJECT / "tests" / "cann"
     engine = PROJECT / "tests" / "npu" / "engine"
     environment = {
-        **simulated_npu_environment(cann / "in_children", cann, engine),
+        # The tree too: vLLM looks at a model in a process of its own, unless a cache
+        # of an earlier run says what it would find.
+        **simulated_npu_environment(cann / "in_children", cann, engine, tree),
+        "VLLM_CACHE_ROOT": str(folder / "cache"),
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",

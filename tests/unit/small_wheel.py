@@ -11,6 +11,7 @@ LIBRARY = "torch_npu/lib/libtorch_npu.so"
 ATB = "torch_npu/lib/libop_plugin_atb.so"
 FILES: Mapping[str, bytes] = {
     LIBRARY: b"\x7fELF\0npu_scale\0_Handle\0free_memory\0"
+    b"float8_e4m3fn\0npu_odd\0npu_odd(Tensor) -> Tensor\0"
     b"npu_scale(Tensor x, *, float factor=1.0) -> Tensor\0"
     b"npu_scale.out(Tensor x, *, float factor=1.0, Tensor(a!) out) -> Tensor(a!)\0",
     # The operator's schema begins at a multiple of 8, right behind other text.
@@ -40,7 +41,15 @@ class Stream(torch.Stream):
 class Last(torch_npu.npu.Stream):
     pass
 """,
-    "torch_npu/npu/utils.py": b"def version(module='CANN'): ...\n",
+    "torch_npu/npu/utils.py": b"""
+from torch_npu._folder.inner import given
+own = torch.library.Library("npu", "FRAGMENT")
+own.define("npu_defined(Tensor x, *, int n=1) -> Tensor")
+other = torch.library.Library("other", "FRAGMENT")
+other.define("npu_other(Tensor x) -> Tensor")
+def version(module='CANN'): ...
+""",
+    "torch_npu/_folder/inner.py": b"given = 1\n",
     "torch_npu/profiler/__init__.py": b"",
     "torch_npu/contrib/__init__.py": b"def hidden(): ...\n",
     "torch_npu/utils/patches.py": b"torch_npu.npu.added = synchronize\n",

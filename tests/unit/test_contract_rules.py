@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
 from small_wheel import ATB, FILE, FILES, LIBRARY, make_wheel
 
-from patchkit import pip_settings, verify
+from patchkit import pip_settings, verify, wheel_contract
 from patchkit.check_contract import check_contract, patch_uses
 from patchkit.contract_lookup import Found, Lookup, Missing
 from patchkit.errors import EnvironmentProblem, UsageError
@@ -114,6 +116,12 @@ def test_what_a_finding_says(small: Contract, tmp_path: Path) -> None:
         ("torch_npu._C._Other", False),
         ("torch.npu.added", True),
         ("torch.npu.memory", True),
+        ("torch_npu.npu_defined", True),
+        ("torch.ops.npu.npu_other", False),
+        ("torch_npu.float8_e4m3fn", True),
+        ("torch_npu.float8_e5m2", False),
+        ("torch_npu.atb._store", True),
+        ("torch_npu.atb._other", False),
         ("torch_npu.nothing", False),
     ],
 )
@@ -130,6 +138,8 @@ def test_names(name: str, there: bool, small: Contract) -> None:
     [
         "torch.npu.Stream().record",
         "torch_npu.contrib.hidden",
+        "torch.npu.utils.given",
+        "torch_npu.npu_odd",
         "torch.npu.synchronize().x",
     ],
 )
@@ -350,6 +360,52 @@ def test_no_wheel_of_torch_npu(lacking: str, tmp_path: Path) -> None:
     if not lacking:
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(EnvironmentProblem, match="no wheel of torch_npu"):
+        read_wheel(path, "x")
+
+
+@pytest.mark.parametrize(
+    "source", ["a = " + "-" * 50000 + "1", "a = x" + ".y" * 3000, "a = 1\0"]
+)
+def test_a_source_that_cannot_be_parsed(source: str, tmp_path: Path) -> None:
+    path = make_wheel(tmp_path, {**FILES, "torch_npu/x.py": source.encode()})
+    with pytest.raises(EnvironmentProblem, match=r"no wheel of torch_npu: \w"):
+        read_wheel(path, "x")
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [(8, 1), (10, 99)], ids=["encrypted", "compression"]
+)
+def test_a_wheel_that_zipfile_cannot_read(
+    place: int, value: int, tmp_path: Path
+) -> None:
+    path = make_wheel(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[data.find(b"PK\x01\x02") + place] = value
+    data[data.find(b"PK\x03\x04") + place - 2] = value
+    path.write_bytes(data)
+    with pytest.raises(EnvironmentProblem, match="no wheel of torch_npu"):
+        read_wheel(path, "x")
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_LZMA, zipfile.ZIP_DEFLATED])
+def test_damaged_bytes(compression: int, tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    with zipfile.ZipFile(path, "w", compression) as wheel:
+        for name, data in FILES.items():
+            wheel.writestr(name, data)
+    good = path.read_bytes()
+    for place in range(0, len(good), 29):
+        path.write_bytes(good[:place] + b"\xb5" + good[place + 1 :])
+        with contextlib.suppress(EnvironmentProblem):
+            read_wheel(path, "x")
+
+
+def test_a_wheel_that_unpacks_to_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_wheel(tmp_path, {**FILES, LIBRARY: bytes(5000)})
+    monkeypatch.setattr(wheel_contract, "_LARGEST", 5000)
+    with pytest.raises(EnvironmentProblem, match=r"\d+ bytes to read, more than 5000"):
         read_wheel(path, "x")
 
 

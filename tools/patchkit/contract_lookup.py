@@ -17,7 +17,10 @@ from patchkit.wheel_contract import Contract
 
 ROOT = "torch_npu"
 _OPERATOR = re.compile(r"torch\.ops\.(npu|atb)\.(.+)")
+# The package sets this name at run time.
+_ATB = re.compile(r"^torch_npu\.atb(?=\.)")
 _PART = re.compile(r"\(\)|[^.()]+")
+_DTYPE = re.compile(r"bool|string|(?:u?int|b?float|hifloat|complex)\d\w*")
 _DEPTH = 20
 # What every class and instance has.
 _OBJECT = frozenset(dir(object)) | {"__dict__", "__doc__", "__name__"}
@@ -67,7 +70,7 @@ class Lookup:
 
     def find(self, name: str) -> Found | Missing:
         """Find ``torch_npu.…``, ``torch.npu.…`` or ``torch.ops.npu.…``."""
-        name = same_name(name)
+        name = _ATB.sub("torch.ops.atb", same_name(name))
         try:
             thing: _Thing | None
             if match := _OPERATOR.match(name):
@@ -141,7 +144,11 @@ class Lookup:
         """An operator that the package has as its own name."""
         if part in self._contract.atb_names:
             return self._operator("atb", part)
-        return self._operator("npu", part)
+        if found := self._operator("npu", part):
+            return found
+        # Set in a loop over what the library binds.
+        is_dtype = _DTYPE.fullmatch(part) and part in self._contract.bound
+        return _Thing("value", f"{ROOT}.{part}") if is_dtype else None
 
     def _entry(self, name: str, entry: list[Any], depth: int) -> _Thing | None:
         kind, *rest = entry
@@ -222,7 +229,10 @@ class Lookup:
     def _signatures(self, thing: _Thing) -> Iterator[Signature]:
         if thing.kind in ("operator", "overload"):
             for schema in thing.entry:
-                yield schema_signature(schema)
+                try:
+                    yield schema_signature(schema)
+                except ValueError as error:
+                    raise _Gap(f"{thing.name}: {error}") from None
         elif thing.kind in ("function", "method"):
             yield python_signature(thing.entry[0], bound=thing.kind == "method")
         elif thing.kind == "class":

@@ -415,6 +415,16 @@ def test_a_wheel_that_unpacks_to_too_much(
         ('torch = "2.11.0"', "", "torch_npu.9.0.torch"),
         ("torch_npu-9.0-", "torch_npu-9.1-", "stands below 9.0"),
         ("00", "0", "sha256"),
+        ("manylinux_2_28_x86_64", "win_amd64", "is for none of x86_64"),
+        ("manylinux_2_28_x86_64", "manylinux_2_28_riscv64", "is for none of x86_64"),
+        ("-cp311-cp311-manylinux_2_28_x86_64", "-x", "Invalid wheel filename"),
+        ("torch_npu-9.0-", "torch_npu-9..0-", "x.toml: torch_npu.9.0.wheel.0: "),
+        ('torch = "2.11.0"', 'torch = "2.11.0"\nextra = 1', "torch_npu.9.0.extra"),
+        (
+            'torch = "2.11.0"',
+            'torch = "2.11.0"\nimages = ["0.99"]',
+            "x.toml: Value error, images of 9.0: no release 0.99",
+        ),
         ('[torch_npu."9.0"]', "[torch_npu", "no TOML"),
     ],
 )
@@ -425,6 +435,15 @@ def test_pins_that_are_wrong(
     assert before in text
     (tmp_path / "x.toml").write_text(text.replace(before, after))
     with pytest.raises(UsageError, match=said):
+        load_torch_npu_pins(tmp_path / "x.toml")
+
+
+def test_one_file_pinned_twice(tmp_path: Path) -> None:
+    """They would take turns in the cache, under one name."""
+    text = (SAMPLES / "N604-torch-npu-pin" / "good.toml").read_text()
+    table = text[text.index("[[") :].replace("00", "11")
+    (tmp_path / "x.toml").write_text(text + table)
+    with pytest.raises(UsageError, match=r"x\.toml: Value error, two .* the same file"):
         load_torch_npu_pins(tmp_path / "x.toml")
 
 

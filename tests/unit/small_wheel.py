@@ -10,7 +10,7 @@ FILE = "torch_npu-9.0-cp311-cp311-manylinux_2_28_x86_64.whl"
 LIBRARY = "torch_npu/lib/libtorch_npu.so"
 ATB = "torch_npu/lib/libop_plugin_atb.so"
 FILES: Mapping[str, bytes] = {
-    LIBRARY: b"\x7fELF\0npu_scale\0_Handle\0free_memory\0"
+    LIBRARY: b"\x7fELF\0npu_scale\0_Handle\0free_memory\0_NPUStreamBase\0"
     b"float8_e4m3fn\0npu_odd\0npu_odd(Tensor) -> Tensor\0"
     b"npu_scale(Tensor x, *, float factor=1.0) -> Tensor\0"
     b"npu_scale.out(Tensor x, *, float factor=1.0, Tensor(a!) out) -> Tensor(a!)\0",
@@ -39,6 +39,8 @@ class Stream(torch.Stream):
     @staticmethod
     def best(device): ...
 class Last(torch_npu.npu.Stream):
+    pass
+class Bound(torch_npu._C._NPUStreamBase):
     pass
 """,
     "torch_npu/npu/utils.py": b"""

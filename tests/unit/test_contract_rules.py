@@ -13,12 +13,13 @@ import pytest
 from small_wheel import ATB, FILE, FILES, LIBRARY, make_wheel
 
 from patchkit import pip_settings, verify, wheel_contract
-from patchkit.check_contract import check_contract, patch_uses
+from patchkit.check_contract import PatchUse, check_contract, patch_uses
 from patchkit.contract_lookup import Found, Lookup, Missing
 from patchkit.errors import EnvironmentProblem, UsageError
+from patchkit.file_state import FileState
 from patchkit.findings import Finding
 from patchkit.library_texts import read_library
-from patchkit.npu_uses import find_uses
+from patchkit.npu_uses import Use, find_uses
 from patchkit.parse import parse_patch
 from patchkit.plan import make_plan
 from patchkit.plan_types import PlannedFile
@@ -116,6 +117,8 @@ def test_what_a_finding_says(small: Contract, tmp_path: Path) -> None:
         ("torch_npu._C._Other", False),
         ("torch.npu.added", True),
         ("torch.npu.memory", True),
+        ("torch.npu.Bound().stream_id", True),
+        ("torch.npu.Bound().stream_ids", False),
         ("torch_npu.npu_defined", True),
         ("torch.ops.npu.npu_other", False),
         ("torch_npu.float8_e4m3fn", True),
@@ -287,6 +290,33 @@ def test_uses() -> None:
         "torch_npu.open": "** of unknown keywords",
         "getattr(own, name + 'x')": "the name is not a constant",
     }
+
+
+@pytest.mark.parametrize(
+    ("before", "added"),
+    [
+        ("", "import torch\ngetattr(torch, 'npu').gone()\n"),
+        ("", "import torch\n@torch.library.register_fake('npu::gone')\ndef f(): ...\n"),
+        ("import torch_npu as t\n", "t.gone()\n"),
+    ],
+)
+def test_lines_that_do_not_say_torch_npu(
+    before: str, added: str, small: Contract
+) -> None:
+    data = (before + added).encode()
+    old, new = before.count("\n"), added.count("\n")
+    origins = (*[None] * old, *[("x.patch", n) for n in range(new)])
+    file = PlannedFile("x.py", None, FileState(data), origins=origins)
+    found = check_contract(patch_uses([file]), [small]).findings
+    assert [each.code for each in found] == ["N601"]
+    assert ".gone in torch_npu 9.0" in found[0].message
+
+
+def test_a_missing_name_that_the_source_is_ready_for(small: Contract) -> None:
+    use = Use("torch_npu.gone", 0, 0, is_ready=True)
+    (found,) = check_contract([PatchUse(use, ("x.patch", 1))], [small]).findings
+    assert (found.code, found.severity) == ("N603", "warning")
+    assert found.message == "no torch_npu.gone, which the source is ready for"
 
 
 def test_what_may_be_one_of_several() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from patchkit.npu_values import same_name
+from patchkit.npu_syntax import same_name
 from patchkit.signatures import Signature, python_signature, schema_signature
 from patchkit.wheel_contract import Contract
 
@@ -20,6 +20,12 @@ _OPERATOR = re.compile(r"torch\.ops\.(npu|atb)\.(.+)")
 # The package sets this name at run time.
 _ATB = re.compile(r"^torch_npu\.atb(?=\.)")
 _PART = re.compile(r"\(\)|[^.()]+")
+# What bound classes inherit from torch's own, which no text of theirs need have.
+_OF_TORCH = {
+    "torch_npu._C._NPUStreamBase": frozenset(
+        {"device", "device_index", "device_type", "native_handle", "stream_id"}
+    )
+}
 _DTYPE = re.compile(r"bool|string|(?:u?int|b?float|hifloat|complex)\d\w*")
 _DEPTH = 20
 # What every class and instance has.
@@ -110,7 +116,10 @@ class Lookup:
             return self._overload(owner, part)
         if owner.kind == "bound":
             name = f"{owner.name}.{part}"
-            return _Thing("bound", name) if part in self._contract.bound else None
+            is_there = part in self._contract.bound or part in _OF_TORCH.get(
+                owner.name, ()
+            )
+            return _Thing("bound", name) if is_there else None
         if owner.kind == "tensor":
             return owner
         raise _Gap(f"what {owner.name} is made of is not in the wheel")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -66,3 +67,20 @@ def make_wheel(folder: Path, files: Mapping[str, bytes] = FILES) -> Path:
         for name, data in files.items():
             wheel.writestr(name, data)
     return path
+
+
+def library_with_table(text: bytes, places: Mapping[int, int]) -> bytes:
+    """A 64-bit library of this text, with a table that points into it.
+
+    ``places``: where in the text, and the kind of relocation.
+    """
+    address = 0x1000
+    table = b"".join(
+        struct.pack("<QQq", 0, kind, address + place) for place, kind in places.items()
+    )
+    sections = [(1, 2, address, 64, len(text)), (4, 2, 0, 64 + len(text), len(table))]
+    header = b"\x7fELF\x02\x01".ljust(40, b"\0")
+    header += struct.pack("<Q", 64 + len(text) + len(table))
+    header = header.ljust(60, b"\0") + struct.pack("<HH", len(sections), 0)
+    described = (struct.pack("<IIQQQQIIQQ", 0, *each, 0, 0, 0, 0) for each in sections)
+    return header + text + table + b"".join(described)

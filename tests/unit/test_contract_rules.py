@@ -10,11 +10,12 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from small_wheel import ATB, FILE, FILES, LIBRARY, make_wheel
+from small_wheel import ATB, FILE, FILES, LIBRARY, library_with_table, make_wheel
 
 from patchkit import pip_settings, verify, wheel_contract
 from patchkit.check_contract import PatchUse, check_contract, patch_uses
 from patchkit.contract_lookup import Found, Lookup, Missing
+from patchkit.elf_texts import pointed_names
 from patchkit.errors import EnvironmentProblem, UsageError
 from patchkit.file_state import FileState
 from patchkit.findings import Finding
@@ -117,13 +118,16 @@ def test_what_a_finding_says(small: Contract, tmp_path: Path) -> None:
         ("torch_npu._C._Other", False),
         ("torch.npu.added", True),
         ("torch.npu.memory", True),
-        ("torch.npu.Bound().stream_id", True),
-        ("torch.npu.Bound().stream_ids", False),
+        ("torch.npu.Bound().native_handle", True),
+        ("torch.npu.Bound().native_handles", False),
         ("torch_npu.npu_defined", True),
         ("torch.ops.npu.npu_other", False),
         ("torch_npu.float8_e4m3fn", True),
         ("torch_npu.float8_e5m2", False),
         ("torch_npu.atb._store", True),
+        ("torch_npu.atb", True),
+        ("torch_npu.atbs", False),
+        ("torch.ops.npu", True),
         ("torch_npu.atb._other", False),
         ("torch_npu.nothing", False),
     ],
@@ -163,6 +167,17 @@ def test_texts_of_a_library() -> None:
         set(),
         set(),
     )
+
+
+@pytest.mark.parametrize("kind", [8, 1027], ids=["x86_64", "aarch64"])
+def test_a_text_that_is_the_end_of_another(kind: int) -> None:
+    """A table of C points to it; another kind of relocation is about a symbol."""
+    text = b"get_stream_id\0not a name\0wait_all\0"
+    library = library_with_table(text, {4: kind, 14: kind, 25: 1, 999: kind})
+    assert pointed_names(library) == {"stream_id"}
+    assert "stream_id" in read_library(library)[1]
+    for length in (0, 50, 80, len(library) - 9):
+        assert pointed_names(library[:length]) == set()
 
 
 def test_schemas() -> None:

@@ -18,13 +18,12 @@ from patchkit.wheel_contract import Contract
 ROOT = "torch_npu"
 _OPERATOR = re.compile(r"torch\.ops\.(npu|atb)\.(.+)")
 # The package sets this name at run time.
-_ATB = re.compile(r"^torch_npu\.atb(?=\.)")
+_ATB = re.compile(r"^torch_npu\.atb\b")
+_NAMESPACES = {"torch.ops.npu", "torch.ops.atb"}
 _PART = re.compile(r"\(\)|[^.()]+")
 # What bound classes inherit from torch's own, which no text of theirs need have.
 _OF_TORCH = {
-    "torch_npu._C._NPUStreamBase": frozenset(
-        {"device", "device_index", "device_type", "native_handle", "stream_id"}
-    )
+    "torch_npu._C._NPUStreamBase": frozenset({"device_index", "native_handle"})
 }
 _DTYPE = re.compile(r"bool|string|(?:u?int|b?float|hifloat|complex)\d\w*")
 _DEPTH = 20
@@ -77,6 +76,8 @@ class Lookup:
     def find(self, name: str) -> Found | Missing:
         """Find ``torch_npu.…``, ``torch.npu.…`` or ``torch.ops.npu.…``."""
         name = _ATB.sub("torch.ops.atb", same_name(name))
+        if name in _NAMESPACES:
+            return Found()
         try:
             thing: _Thing | None
             if match := _OPERATOR.match(name):

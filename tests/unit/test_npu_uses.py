@@ -56,6 +56,11 @@ WAYS_TO_A_NAME = [
         "    def f(self): self.gone",
         STREAM,
     ),
+    (
+        "def f():\n  try: ...\n  except E:\n    class A(npu.Stream):\n"
+        "      def f(self): self.gone",
+        STREAM,
+    ),
 ]
 
 

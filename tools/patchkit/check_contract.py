@@ -15,7 +15,11 @@ from patchkit.signatures import Signature
 from patchkit.virtual_tree import split_lines
 from patchkit.wheel_contract import Contract
 
-_MENTION = re.compile(rb"torch_npu|\b(?:npu|atb)\b")
+# Not any text "npu": most are names of devices, and parsing takes time.
+_MENTION = re.compile(
+    rb"torch_npu|\.(?:npu|atb)\b|(?:npu|atb)::|from torch(?:\.ops)? import"
+    rb"|getattr\([^()]*,\s*[\"'](?:npu|atb)[\"']"
+)
 
 
 @dataclass(frozen=True)

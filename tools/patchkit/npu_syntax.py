@@ -19,6 +19,7 @@ _BINDING = (
     *(ast.For, ast.AsyncFor, ast.comprehension, ast.withitem, ast.Return),
     *(ast.Global, ast.Nonlocal, ast.ExceptHandler, *FUNCTIONS),
 )
+_WITH_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 # What has a scope of its own, or binds nothing.
 _CLOSED = (*FUNCTIONS, ast.ClassDef, ast.Lambda, ast.Name, ast.Constant)
 
@@ -169,6 +170,10 @@ def stored(node: ast.AST) -> list[str]:
     ]
 
 
+def is_ellipsis(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is ...
+
+
 def is_none(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
@@ -200,3 +205,20 @@ def learn(scope: Scope, name: str, value: str | None) -> None:
         scope[name] = value
         if known != value:
             scope[name] = UNSURE
+
+
+def local_classes(
+    functions: Iterable[Function],
+) -> Iterator[tuple[Function, ast.ClassDef]]:
+    """The classes that functions make, each with the function around it."""
+    for function in functions:
+        left: list[ast.AST] = [*function.body]
+        while left:
+            node = left.pop()
+            if isinstance(node, ast.ClassDef):
+                yield function, node
+            elif not isinstance(node, FUNCTIONS):
+                children = ast.iter_child_nodes(node)
+                left += [
+                    each for each in children if isinstance(each, _WITH_STATEMENTS)
+                ]

@@ -23,10 +23,12 @@ from patchkit.npu_syntax import (
     binding,
     imported,
     imported_by_text,
+    is_ellipsis,
     is_none,
     is_npu,
     joined,
     learn,
+    local_classes,
     one_of,
     parsed_annotation,
     same_name,
@@ -64,11 +66,10 @@ class Values:
             if isinstance(node, ast.ClassDef):
                 self._add_class(node, [self.module])
         functions = [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
-        for function in functions:
-            for node in ast.walk(function):
-                if isinstance(node, ast.ClassDef):
-                    scopes = [self.scope(function, [self.module], None), self.module]
-                    self._add_class(node, scopes)
+        self._nodes = {function: [*ast.walk(function)] for function in functions}
+        for function, node in local_classes(functions):
+            scopes = [self.scope(function, [self.module], None), self.module]
+            self._add_class(node, scopes)
         before = None
         for _ in range(_ROUNDS):
             known = {name: dict(c.attributes) for name, c in self.classes.items()}
@@ -243,7 +244,7 @@ class Values:
         parts = inside.elts if isinstance(inside, ast.Tuple) else [inside]
         if head == "Union":
             return self._union(parts, scopes)
-        if head == "tuple" and not _is_ellipsis(parts[-1]):
+        if head == "tuple" and not is_ellipsis(parts[-1]):
             return None
         is_by_keys = head in _BY_KEYS and len(parts) > 1
         inner = self.annotation(parts[is_by_keys], scopes)
@@ -366,7 +367,7 @@ class Values:
                         learn(own.attributes, target.id, value)
         for method in own.methods.values():
             scopes = [self.scope(method, [self.module], own), self.module]
-            for node in ast.walk(method):
+            for node in self._nodes[method]:
                 if not isinstance(node, (ast.Assign, ast.AnnAssign)):
                     continue
                 for target, given in assigned_pairs(node):
@@ -383,7 +384,7 @@ class Values:
             (c for c in self.classes.values() if function in c.methods.values()), None
         )
         scopes = [self.scope(function, [self.module], owner), self.module]
-        for node in ast.walk(function):
+        for node in self._nodes[function]:
             if not isinstance(node, ast.Call):
                 continue
             made = self.classes.get(dotted(node.func))
@@ -393,7 +394,3 @@ class Values:
             pairs += [(k.arg, k.value) for k in node.keywords if k.arg]
             for name, value in pairs:
                 learn(made.attributes, name, self.of(value, scopes, owner))
-
-
-def _is_ellipsis(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,8 @@ FILE = "torch_npu-9.0-cp311-cp311-manylinux_2_28_x86_64.whl"
 LIBRARY = "torch_npu/lib/libtorch_npu.so"
 ATB = "torch_npu/lib/libop_plugin_atb.so"
 FILES: Mapping[str, bytes] = {
-    LIBRARY: b"\x7fELF\0npu_scale\0_Handle\0free_memory\0"
+    LIBRARY: b"\x7fELF\0npu_scale\0_Handle\0free_memory\0_NPUStreamBase\0"
+    b"float8_e4m3fn\0npu_odd\0npu_odd(Tensor) -> Tensor\0"
     b"npu_scale(Tensor x, *, float factor=1.0) -> Tensor\0"
     b"npu_scale.out(Tensor x, *, float factor=1.0, Tensor(a!) out) -> Tensor(a!)\0",
     # The operator's schema begins at a multiple of 8, right behind other text.
@@ -39,8 +41,18 @@ class Stream(torch.Stream):
     def best(device): ...
 class Last(torch_npu.npu.Stream):
     pass
+class Bound(torch_npu._C._NPUStreamBase):
+    pass
 """,
-    "torch_npu/npu/utils.py": b"def version(module='CANN'): ...\n",
+    "torch_npu/npu/utils.py": b"""
+from torch_npu._folder.inner import given
+own = torch.library.Library("npu", "FRAGMENT")
+own.define("npu_defined(Tensor x, *, int n=1) -> Tensor")
+other = torch.library.Library("other", "FRAGMENT")
+other.define("npu_other(Tensor x) -> Tensor")
+def version(module='CANN'): ...
+""",
+    "torch_npu/_folder/inner.py": b"given = 1\n",
     "torch_npu/profiler/__init__.py": b"",
     "torch_npu/contrib/__init__.py": b"def hidden(): ...\n",
     "torch_npu/utils/patches.py": b"torch_npu.npu.added = synchronize\n",
@@ -55,3 +67,20 @@ def make_wheel(folder: Path, files: Mapping[str, bytes] = FILES) -> Path:
         for name, data in files.items():
             wheel.writestr(name, data)
     return path
+
+
+def library_with_table(text: bytes, places: Mapping[int, int]) -> bytes:
+    """A 64-bit library of this text, with a table that points into it.
+
+    ``places``: where in the text, and the kind of relocation.
+    """
+    address = 0x1000
+    table = b"".join(
+        struct.pack("<QQq", 0, kind, address + place) for place, kind in places.items()
+    )
+    sections = [(1, 2, address, 64, len(text)), (4, 2, 0, 64 + len(text), len(table))]
+    header = b"\x7fELF\x02\x01".ljust(40, b"\0")
+    header += struct.pack("<Q", 64 + len(text) + len(table))
+    header = header.ljust(60, b"\0") + struct.pack("<HH", len(sections), 0)
+    described = (struct.pack("<IIQQQQIIQQ", 0, *each, 0, 0, 0, 0) for each in sections)
+    return header + text + table + b"".join(described)

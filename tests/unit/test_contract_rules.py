@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
-from small_wheel import ATB, FILE, FILES, LIBRARY, make_wheel
+from small_wheel import ATB, FILE, FILES, LIBRARY, library_with_table, make_wheel
 
-from patchkit import pip_settings, verify
-from patchkit.check_contract import check_contract, patch_uses
+from patchkit import pip_settings, verify, wheel_contract
+from patchkit.check_contract import PatchUse, check_contract, patch_uses
 from patchkit.contract_lookup import Found, Lookup, Missing
+from patchkit.elf_texts import pointed_names
 from patchkit.errors import EnvironmentProblem, UsageError
+from patchkit.file_state import FileState
 from patchkit.findings import Finding
 from patchkit.library_texts import read_library
-from patchkit.npu_uses import find_uses
+from patchkit.npu_uses import Use, find_uses
 from patchkit.parse import parse_patch
 from patchkit.plan import make_plan
 from patchkit.plan_types import PlannedFile
@@ -114,6 +118,17 @@ def test_what_a_finding_says(small: Contract, tmp_path: Path) -> None:
         ("torch_npu._C._Other", False),
         ("torch.npu.added", True),
         ("torch.npu.memory", True),
+        ("torch.npu.Bound().native_handle", True),
+        ("torch.npu.Bound().native_handles", False),
+        ("torch_npu.npu_defined", True),
+        ("torch.ops.npu.npu_other", False),
+        ("torch_npu.float8_e4m3fn", True),
+        ("torch_npu.float8_e5m2", False),
+        ("torch_npu.atb._store", True),
+        ("torch_npu.atb", True),
+        ("torch_npu.atbs", False),
+        ("torch.ops.npu", True),
+        ("torch_npu.atb._other", False),
         ("torch_npu.nothing", False),
     ],
 )
@@ -130,6 +145,8 @@ def test_names(name: str, there: bool, small: Contract) -> None:
     [
         "torch.npu.Stream().record",
         "torch_npu.contrib.hidden",
+        "torch.npu.utils.given",
+        "torch_npu.npu_odd",
         "torch.npu.synchronize().x",
     ],
 )
@@ -150,6 +167,17 @@ def test_texts_of_a_library() -> None:
         set(),
         set(),
     )
+
+
+@pytest.mark.parametrize("kind", [8, 1027], ids=["x86_64", "aarch64"])
+def test_a_text_that_is_the_end_of_another(kind: int) -> None:
+    """A table of C points to it; another kind of relocation is about a symbol."""
+    text = b"get_stream_id\0not a name\0wait_all\0"
+    library = library_with_table(text, {4: kind, 14: kind, 25: 1, 999: kind})
+    assert pointed_names(library) == {"stream_id"}
+    assert "stream_id" in read_library(library)[1]
+    for length in (0, 50, 80, len(library) - 9):
+        assert pointed_names(library[:length]) == set()
 
 
 def test_schemas() -> None:
@@ -279,6 +307,33 @@ def test_uses() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("before", "added"),
+    [
+        ("", "import torch\ngetattr(torch, 'npu').gone()\n"),
+        ("", "import torch\n@torch.library.register_fake('npu::gone')\ndef f(): ...\n"),
+        ("import torch_npu as t\n", "t.gone()\n"),
+    ],
+)
+def test_lines_that_do_not_say_torch_npu(
+    before: str, added: str, small: Contract
+) -> None:
+    data = (before + added).encode()
+    old, new = before.count("\n"), added.count("\n")
+    origins = (*[None] * old, *[("x.patch", n) for n in range(new)])
+    file = PlannedFile("x.py", None, FileState(data), origins=origins)
+    found = check_contract(patch_uses([file]), [small]).findings
+    assert [each.code for each in found] == ["N601"]
+    assert ".gone in torch_npu 9.0" in found[0].message
+
+
+def test_a_missing_name_that_the_source_is_ready_for(small: Contract) -> None:
+    use = Use("torch_npu.gone", 0, 0, is_ready=True)
+    (found,) = check_contract([PatchUse(use, ("x.patch", 1))], [small]).findings
+    assert (found.code, found.severity) == ("N603", "warning")
+    assert found.message == "no torch_npu.gone, which the source is ready for"
+
+
 def test_what_may_be_one_of_several() -> None:
     (doubt,) = [
         use
@@ -354,11 +409,67 @@ def test_no_wheel_of_torch_npu(lacking: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "source", ["a = " + "-" * 50000 + "1", "a = x" + ".y" * 3000, "a = 1\0"]
+)
+def test_a_source_that_cannot_be_parsed(source: str, tmp_path: Path) -> None:
+    path = make_wheel(tmp_path, {**FILES, "torch_npu/x.py": source.encode()})
+    with pytest.raises(EnvironmentProblem, match=r"no wheel of torch_npu: \w"):
+        read_wheel(path, "x")
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [(8, 1), (10, 99)], ids=["encrypted", "compression"]
+)
+def test_a_wheel_that_zipfile_cannot_read(
+    place: int, value: int, tmp_path: Path
+) -> None:
+    path = make_wheel(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[data.find(b"PK\x01\x02") + place] = value
+    data[data.find(b"PK\x03\x04") + place - 2] = value
+    path.write_bytes(data)
+    with pytest.raises(EnvironmentProblem, match="no wheel of torch_npu"):
+        read_wheel(path, "x")
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_LZMA, zipfile.ZIP_DEFLATED])
+def test_damaged_bytes(compression: int, tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    with zipfile.ZipFile(path, "w", compression) as wheel:
+        for name, data in FILES.items():
+            wheel.writestr(name, data)
+    good = path.read_bytes()
+    for place in range(0, len(good), 29):
+        path.write_bytes(good[:place] + b"\xb5" + good[place + 1 :])
+        with contextlib.suppress(EnvironmentProblem):
+            read_wheel(path, "x")
+
+
+def test_a_wheel_that_unpacks_to_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_wheel(tmp_path, {**FILES, LIBRARY: bytes(5000)})
+    monkeypatch.setattr(wheel_contract, "_LARGEST", 5000)
+    with pytest.raises(EnvironmentProblem, match=r"\d+ bytes to read, more than 5000"):
+        read_wheel(path, "x")
+
+
+@pytest.mark.parametrize(
     ("before", "after", "said"),
     [
         ('torch = "2.11.0"', "", "torch_npu.9.0.torch"),
         ("torch_npu-9.0-", "torch_npu-9.1-", "stands below 9.0"),
         ("00", "0", "sha256"),
+        ("manylinux_2_28_x86_64", "win_amd64", "is for none of x86_64"),
+        ("manylinux_2_28_x86_64", "manylinux_2_28_riscv64", "is for none of x86_64"),
+        ("-cp311-cp311-manylinux_2_28_x86_64", "-x", "Invalid wheel filename"),
+        ("torch_npu-9.0-", "torch_npu-9..0-", "x.toml: torch_npu.9.0.wheel.0: "),
+        ('torch = "2.11.0"', 'torch = "2.11.0"\nextra = 1', "torch_npu.9.0.extra"),
+        (
+            'torch = "2.11.0"',
+            'torch = "2.11.0"\nimages = ["0.99"]',
+            "x.toml: Value error, images of 9.0: no release 0.99",
+        ),
         ('[torch_npu."9.0"]', "[torch_npu", "no TOML"),
     ],
 )
@@ -369,6 +480,15 @@ def test_pins_that_are_wrong(
     assert before in text
     (tmp_path / "x.toml").write_text(text.replace(before, after))
     with pytest.raises(UsageError, match=said):
+        load_torch_npu_pins(tmp_path / "x.toml")
+
+
+def test_one_file_pinned_twice(tmp_path: Path) -> None:
+    """They would take turns in the cache, under one name."""
+    text = (SAMPLES / "N604-torch-npu-pin" / "good.toml").read_text()
+    table = text[text.index("[[") :].replace("00", "11")
+    (tmp_path / "x.toml").write_text(text + table)
+    with pytest.raises(UsageError, match=r"x\.toml: Value error, two .* the same file"):
         load_torch_npu_pins(tmp_path / "x.toml")
 
 

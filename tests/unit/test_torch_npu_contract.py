@@ -12,7 +12,7 @@ import pytest
 from small_disk import Need
 
 from patchkit.check_contract import PatchUse, check_contract, patch_uses
-from patchkit.contract_lookup import Lookup
+from patchkit.contract_lookup import Found, Lookup
 from patchkit.errors import EnvironmentProblem
 from patchkit.plan import make_plan
 from patchkit.releases import Release, load_releases
@@ -128,6 +128,21 @@ def test_every_wheel_is_read(contracts: dict[str, Contract]) -> None:
             schema_signature(schema)
         other = label.replace("x86_64", "aarch64")
         assert contract.operators == contracts[other].operators
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"torch.npu.Stream().{name}" for name in ("npu_stream", "device", "query")),
+        *("torch.npu.Stream().stream_id", "torch.npu.Event().npu_event"),
+        *("torch_npu.float8_e8m0fnu", "torch_npu.atb", "torch_npu.npu_format_cast"),
+        *("torch_npu.npu_rms_norm().x", "torch.npu.utils.get_cann_version"),
+    ],
+)
+def test_names_that_a_device_has(name: str, contracts: dict[str, Contract]) -> None:
+    """No series uses them all; `dir` of the real torch_npu has them."""
+    for label, contract in contracts.items():
+        assert isinstance(Lookup(contract).find(name), Found), label
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda release: release.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from patchkit.contract_lookup import Lookup, Missing
 from patchkit.findings import Finding
@@ -15,7 +15,11 @@ from patchkit.signatures import Signature
 from patchkit.virtual_tree import split_lines
 from patchkit.wheel_contract import Contract
 
-_MENTION = re.compile(rb"torch_npu|\.npu\b|import npu\b|ops\.atb\b")
+# Not any text "npu": most are names of devices, and parsing takes time.
+_MENTION = re.compile(
+    rb"torch_npu|\.(?:npu|atb)\b|(?:npu|atb)::|from torch(?:\.ops)? import"
+    rb"|getattr\([^()]*,\s*[\"'](?:npu|atb)[\"']"
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,8 @@ def patch_uses(files: Iterable[PlannedFile]) -> list[PatchUse]:
             for line, origin in zip(lines, file.origins, strict=True)
             if origin is not None
         )
-        if not _MENTION.search(added):
+        # A line may use what a line of the release's own names.
+        if not added or not _MENTION.search(file.after.data):
             continue
         try:
             uses = find_uses(file.after.data)
@@ -68,7 +73,7 @@ def patch_uses(files: Iterable[PlannedFile]) -> list[PatchUse]:
             origin = next((each for each in origins if each is not None), None)
             if origin is not None:
                 # Line numbers differ between the images of a file that prefixes leave.
-                plain = Use(use.name, 0, 0, use.call, use.doubt)
+                plain = replace(use, first=0, last=0)
                 found[PatchUse(plain, origin)] = None
     return list(found)
 
@@ -116,6 +121,8 @@ def _faults(use: Use, lookup: Lookup, names: set[str]) -> list[tuple[str, str]]:
         if whole != use.name and whole in names:
             return []
         asked = f" (for {use.name})" if whole != use.name else ""
+        if use.is_ready:
+            return [("N603", f"no {whole}{asked}, which the source is ready for")]
         return [("N601", f"no {whole}{asked}")]
     if not found.known:
         return [("N603", f"{use.name} cannot be checked: {found.reason}")]

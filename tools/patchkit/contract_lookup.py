@@ -11,13 +11,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from patchkit.npu_values import same_name
+from patchkit.npu_syntax import same_name
 from patchkit.signatures import Signature, python_signature, schema_signature
 from patchkit.wheel_contract import Contract
 
 ROOT = "torch_npu"
 _OPERATOR = re.compile(r"torch\.ops\.(npu|atb)\.(.+)")
+# The package sets this name at run time.
+_ATB = re.compile(r"^torch_npu\.atb\b")
+_NAMESPACES = {"torch.ops.npu", "torch.ops.atb"}
 _PART = re.compile(r"\(\)|[^.()]+")
+# What bound classes inherit from torch's own, which no text of theirs need have.
+_OF_TORCH = {
+    "torch_npu._C._NPUStreamBase": frozenset({"device_index", "native_handle"})
+}
+_DTYPE = re.compile(r"bool|string|(?:u?int|b?float|hifloat|complex)\d\w*")
 _DEPTH = 20
 # What every class and instance has.
 _OBJECT = frozenset(dir(object)) | {"__dict__", "__doc__", "__name__"}
@@ -67,7 +75,9 @@ class Lookup:
 
     def find(self, name: str) -> Found | Missing:
         """Find ``torch_npu.…``, ``torch.npu.…`` or ``torch.ops.npu.…``."""
-        name = same_name(name)
+        name = _ATB.sub("torch.ops.atb", same_name(name))
+        if name in _NAMESPACES:
+            return Found()
         try:
             thing: _Thing | None
             if match := _OPERATOR.match(name):
@@ -107,7 +117,10 @@ class Lookup:
             return self._overload(owner, part)
         if owner.kind == "bound":
             name = f"{owner.name}.{part}"
-            return _Thing("bound", name) if part in self._contract.bound else None
+            is_there = part in self._contract.bound or part in _OF_TORCH.get(
+                owner.name, ()
+            )
+            return _Thing("bound", name) if is_there else None
         if owner.kind == "tensor":
             return owner
         raise _Gap(f"what {owner.name} is made of is not in the wheel")
@@ -141,7 +154,11 @@ class Lookup:
         """An operator that the package has as its own name."""
         if part in self._contract.atb_names:
             return self._operator("atb", part)
-        return self._operator("npu", part)
+        if found := self._operator("npu", part):
+            return found
+        # Set in a loop over what the library binds.
+        is_dtype = _DTYPE.fullmatch(part) and part in self._contract.bound
+        return _Thing("value", f"{ROOT}.{part}") if is_dtype else None
 
     def _entry(self, name: str, entry: list[Any], depth: int) -> _Thing | None:
         kind, *rest = entry
@@ -222,7 +239,10 @@ class Lookup:
     def _signatures(self, thing: _Thing) -> Iterator[Signature]:
         if thing.kind in ("operator", "overload"):
             for schema in thing.entry:
-                yield schema_signature(schema)
+                try:
+                    yield schema_signature(schema)
+                except ValueError as error:
+                    raise _Gap(f"{thing.name}: {error}") from None
         elif thing.kind in ("function", "method"):
             yield python_signature(thing.entry[0], bound=thing.kind == "method")
         elif thing.kind == "class":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from patchkit.elf_texts import pointed_names
+
 # A compiler may keep the pieces of a constant that it loads by vectors right in front
 # of a text, with no zero between: the text then starts at a multiple of this.
 ALIGNMENT = 8
@@ -32,6 +34,7 @@ def read_library(library: bytes) -> tuple[set[str], set[str]]:
         name = text.rpartition(b".")[2]
         if after_zero and _NAME.fullmatch(name) and not _FOREIGN.match(text):
             names.add(name.decode())
+    names |= pointed_names(library)
     schemas = set()
     for text, start, after_zero in candidates:
         schemas |= _schemas(start, text, after_zero, names)

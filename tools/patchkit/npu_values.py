@@ -2,71 +2,51 @@
 
 A value is a text. ``torch_npu.npu.Event`` is a name of torch_npu, with ``()`` what it
 returns or makes; ``@C`` is a class of the source and ``@C()`` an object of it; ``[]``
-in front of a value means several of it; ``?`` may be one of several. None is anything
-else. Assignments count wherever they stand in a function: order is not looked at.
+in front of a value means several of it, and ``{}`` several by keys; ``?`` may be one
+of several. "" and None are anything else. Assignments count wherever they stand in a
+function: order is not looked at.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from patchkit.npu_syntax import (
+    FUNCTIONS,
+    UNSURE,
+    Assigning,
+    Function,
+    OwnClass,
+    Scope,
+    assigned_pairs,
+    binding,
+    imported,
+    imported_by_text,
+    is_ellipsis,
+    is_none,
+    is_npu,
+    joined,
+    learn,
+    local_classes,
+    one_of,
+    parsed_annotation,
+    same_name,
+    stored,
+    ways,
+)
 from patchkit.wheel_modules import dotted
 
-UNSURE = "?"
-_TORCH_NPU = re.compile(r"^torch\.npu\b")
-_ROOTS = ("torch_npu", "torch.ops.npu", "torch.ops.atb")
 _WRAPPERS = {"Optional", "ClassVar", "Final", "Annotated"}
 _SEVERAL = {"list", "List", "Sequence", "Iterable", "Iterator", "tuple", "set", "deque"}
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_BINDING = (
-    *(ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign, ast.NamedExpr),
-    *(ast.For, ast.comprehension, ast.withitem),
-)
-# What has a scope of its own, or binds nothing.
-_CLOSED = (*_FUNCTIONS, ast.ClassDef, ast.Lambda, ast.Name, ast.Constant)
+_BY_KEYS = {"dict", "Dict", "Mapping", "MutableMapping", "defaultdict"}
+_ONE_OF = {"pop", "popleft", "get", "setdefault"}
+_PROPERTIES = {"property", "cached_property"}
+_PLAIN = {"staticmethod", "classmethod", *_PROPERTIES}
+# An object of a class; what an operator returns is torch's, as other calls may be.
+_OBJECT = re.compile(r"^torch.*\.[A-Z]\w*\(\)$")
 # Each round may tell what another one needs.
 _ROUNDS = 3
-
-Scope = dict[str, str]
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-@dataclass
-class OwnClass:
-    """A class of the source: ``base`` is a class of torch_npu, "" for others."""
-
-    node: ast.ClassDef
-    base: str = ""
-    methods: dict[str, Function] = field(default_factory=dict)
-    fields: list[str] = field(default_factory=list)
-    attributes: Scope = field(default_factory=dict)
-    own: set[str] = field(default_factory=set)
-
-
-def is_npu(value: str | None) -> bool:
-    """Whether it is a name of torch_npu, or comes from one."""
-    return value is not None and any(
-        value == root or value.startswith((f"{root}.", f"{root}(")) for root in _ROOTS
-    )
-
-
-def same_name(name: str) -> str:
-    """``torch_npu.npu`` for ``torch.npu``, which is the same module."""
-    return _TORCH_NPU.sub("torch_npu.npu", name)
-
-
-def parsed_annotation(node: ast.Constant) -> ast.expr | None:
-    """The expression in an annotation that is a text; None where it is none."""
-    try:
-        found = ast.parse(str(node.value), mode="eval").body
-    except SyntaxError:
-        return None
-    for inner in ast.walk(found):
-        ast.copy_location(inner, node)
-    return found
 
 
 class Values:
@@ -77,11 +57,19 @@ class Values:
         self.module: Scope = {}
         self._bindings: dict[ast.AST, list[ast.AST]] = {}
         self._known: dict[tuple[Function, int], Scope] = {}
+        self._results: dict[Function, str | None] = {}
+        self._functions = {
+            node.name: node for node in tree.body if isinstance(node, FUNCTIONS)
+        }
         self._fill(self.module, tree, [self.module])
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
-                self._add_class(node)
-        functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
+                self._add_class(node, [self.module])
+        functions = [node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
+        self._nodes = {function: [*ast.walk(function)] for function in functions}
+        for function, node in local_classes(functions):
+            scopes = [self.scope(function, [self.module], None), self.module]
+            self._add_class(node, scopes)
         before = None
         for _ in range(_ROUNDS):
             known = {name: dict(c.attributes) for name, c in self.classes.items()}
@@ -89,6 +77,7 @@ class Values:
                 break
             before = known
             self._known.clear()
+            self._results.clear()
             self._fill(self.module, tree, [self.module])
             for own in self.classes.values():
                 self._learn(own)
@@ -102,14 +91,25 @@ class Values:
             return self._known[node, len(outer)]
         inside = self._known[node, len(outer)] = {}
         args = node.args
-        every = [*args.posonlyargs, *args.args, *args.kwonlyargs]
+        places = [*args.posonlyargs, *args.args]
+        every = [*places, *args.kwonlyargs]
+        # A parameter hides a name of the module, whatever it is.
+        inside.update(
+            {each.arg: "" for each in (*every, args.vararg, args.kwarg) if each}
+        )
         scopes = [inside, *outer]
+        given = dict(zip(reversed(places), reversed(args.defaults), strict=False))
+        given |= {
+            a: d for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True) if d
+        }
         for number, each in enumerate(every):
             value = self.annotation(each.annotation, scopes)
             decorators = {dotted(d) for d in node.decorator_list}
             if own is not None and number == 0 and "staticmethod" not in decorators:
                 is_class = "classmethod" in decorators
                 value = f"@{own.node.name}" + ("" if is_class else "()")
+            if value is None and each in given:
+                value = self.of(given[each], outer)
             if value:
                 inside[each.arg] = value
         for _ in range(2):
@@ -121,24 +121,42 @@ class Values:
     ) -> str | None:
         """The value of an expression in these scopes, the innermost first."""
         if isinstance(node, ast.Name):
-            found = next((s[node.id] for s in scopes if node.id in s), None)
-            return found or (f"@{node.id}" if node.id in self.classes else None)
+            own_class = f"@{node.id}" if node.id in self.classes else None
+            return next((s[node.id] for s in scopes if node.id in s), own_class)
         if isinstance(node, ast.Attribute):
             return self._attribute(self.of(node.value, scopes, own), node.attr)
         if isinstance(node, ast.Call):
             return self._called(node, scopes, own)
-        return None
+        if isinstance(node, ast.Subscript):
+            several = self.of(node.value, scopes, own)
+            return several if isinstance(node.slice, ast.Slice) else one_of(several)
+        if isinstance(node, (ast.List, ast.Tuple, ast.IfExp)):
+            return self._of_parts(node, scopes, own)
+        return joined(self.of(each, scopes, own) for each in ways(node))
+
+    def _of_parts(
+        self,
+        node: ast.List | ast.Tuple | ast.IfExp,
+        scopes: list[Scope],
+        own: OwnClass | None,
+    ) -> str | None:
+        parts = [node.body, node.orelse] if isinstance(node, ast.IfExp) else node.elts
+        found = [self.of(each, scopes, own) for each in parts if not is_none(each)]
+        value = joined(found)
+        if isinstance(node, ast.IfExp):
+            return value if all(found) or not value else UNSURE
+        return f"[]{value}" if value and value != UNSURE and all(found) else None
 
     def _attribute(self, base: str | None, name: str) -> str | None:
-        if base is None or base.startswith("[]"):
-            return None
-        if base == UNSURE:
-            return UNSURE
+        if not base or base == UNSURE or base[:2] in ("[]", "{}"):
+            return UNSURE if base == UNSURE else None
         if not base.startswith("@"):
             return same_name(f"{base}.{name}")
         own = self.classes[base[1:].removesuffix("()")]
         if name in own.attributes:
             return own.attributes[name]
+        if name in own.properties:
+            return self._returned(own.methods[name], own)
         if own.base and name not in own.own:
             return f"{own.base}{'()' if base.endswith('()') else ''}.{name}"
         return None
@@ -151,77 +169,186 @@ class Values:
             return f"{own.base}()" if own is not None and own.base else None
         if function == "getattr" and len(node.args) > 1:
             name = node.args[1]
-            if isinstance(name, ast.Constant):
-                owner = self.of(node.args[0], scopes, own)
-                return self._attribute(owner, str(name.value))
-            return None
-        value = self.of(node.func, scopes, own)
-        if value is None or value == UNSURE:
+            owner = self.of(node.args[0], scopes, own)
+            text = name.value if isinstance(name, ast.Constant) else ""
+            return self._attribute(owner, str(text)) if text else None
+        if function.rpartition(".")[2] == "cast" and node.args:
+            return self.annotation(node.args[0], scopes)
+        if made := self._own_function(node.func, scopes, own):
+            return self._returned(*made)
+        if module := imported_by_text(node):
+            return module
+        return self._result(node.func, scopes, own)
+
+    def _result(
+        self, function: ast.expr, scopes: list[Scope], own: OwnClass | None
+    ) -> str | None:
+        if isinstance(function, ast.Attribute):
+            several = self.of(function.value, scopes, own) or ""
+            if several[:2] in ("[]", "{}"):
+                found = one_of(several) if function.attr in _ONE_OF else None
+                return f"[]{several[2:]}" if function.attr == "values" else found
+        value = self.of(function, scopes, own)
+        if not value or value == UNSURE:
             return value
         is_class = value.startswith("@") and not value.endswith("()")
         return f"{value}()" if is_class or is_npu(value) else None
+
+    def _own_function(
+        self, node: ast.expr, scopes: list[Scope], own: OwnClass | None
+    ) -> tuple[Function, OwnClass | None] | None:
+        """A function of the source, and the class that it is a method of."""
+        if isinstance(node, ast.Name) and node.id in self._functions:
+            hidden = any(node.id in scope for scope in scopes[:-1])
+            return None if hidden else (self._functions[node.id], None)
+        if isinstance(node, ast.Attribute):
+            owner = self.of(node.value, scopes, own) or ""
+            made_by = self.classes.get(owner.removesuffix("()").removeprefix("@"))
+            if owner[:1] == "@" and made_by and node.attr in made_by.methods:
+                return made_by.methods[node.attr], made_by
+        return None
+
+    def _returned(self, function: Function, own: OwnClass | None) -> str | None:
+        """What a call of it gives; None while that is being found out."""
+        decorators = {dotted(d).rpartition(".")[2] for d in function.decorator_list}
+        if function in self._results or decorators - _PLAIN:
+            return self._results.get(function)
+        if function.returns is not None:
+            return self.annotation(function.returns, [self.module])
+        self._results[function] = None
+        scopes = [self.scope(function, [self.module], own), self.module]
+        found = joined(
+            self.of(node.value, scopes, own)
+            for node in self._bound_in(function)
+            if isinstance(node, ast.Return)
+        )
+        self._results[function] = found
+        return found
 
     def annotation(self, node: ast.expr | None, scopes: list[Scope]) -> str | None:
         """The value that a name with this annotation has."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return self.annotation(parsed_annotation(node), scopes)
         if isinstance(node, ast.BinOp):
-            left = self.annotation(node.left, scopes)
-            return left or self.annotation(node.right, scopes)
+            return self._union([node.left, node.right], scopes)
         if isinstance(node, ast.Subscript):
-            head = dotted(node.value).rpartition(".")[2]
-            first = (
-                node.slice.elts[0] if isinstance(node.slice, ast.Tuple) else node.slice
-            )
-            inner = self.annotation(first, scopes)
-            if inner and head in _SEVERAL:
-                return f"[]{inner}"
-            return inner if head in _WRAPPERS else None
+            return self._subscripted(node, scopes)
         value = self.of(node, scopes)
         if value and (is_npu(value) or value.startswith("@")):
             return f"{value}()"
         return None
 
+    def _subscripted(self, node: ast.Subscript, scopes: list[Scope]) -> str | None:
+        head = dotted(node.value).rpartition(".")[2]
+        inside = node.slice
+        parts = inside.elts if isinstance(inside, ast.Tuple) else [inside]
+        if head == "Union":
+            return self._union(parts, scopes)
+        if head == "tuple" and not is_ellipsis(parts[-1]):
+            return None
+        is_by_keys = head in _BY_KEYS and len(parts) > 1
+        inner = self.annotation(parts[is_by_keys], scopes)
+        if not inner or head in _WRAPPERS:
+            return inner
+        if is_by_keys:
+            return f"{{}}{inner}"
+        return f"[]{inner}" if head in _SEVERAL else None
+
+    def _union(self, parts: list[ast.expr], scopes: list[Scope]) -> str | None:
+        found = [self.annotation(part, scopes) for part in parts]
+        some = joined(found)
+        # Of torch_npu or not: its attributes need not be torch_npu's.
+        others = [
+            part
+            for part, value in zip(parts, found, strict=True)
+            if not value and not is_none(part)
+        ]
+        return UNSURE if some and others else some
+
     def _fill(self, scope: Scope, tree: ast.AST, scopes: list[Scope]) -> None:
         """Learn names from the statements below ``tree``, other scopes left out."""
-        if tree not in self._bindings:
-            self._bindings[tree] = _binding(tree)
-        for node in self._bindings[tree]:
+        bound = self._bound_in(tree)
+        places = {
+            name: self.module if isinstance(node, ast.Global) else scopes[1]
+            for node in bound
+            if isinstance(node, (ast.Global, ast.Nonlocal)) and len(scopes) > 1
+            for name in node.names
+        }
+
+        def put(target: ast.expr | None, value: str | None) -> None:
+            if isinstance(target, ast.Name):
+                learn(places.get(target.id, scope), target.id, value)
+
+        others = set()
+        for node in bound:
+            # Whatever it is, it hides the name that there may be further out.
+            for name in stored(node):
+                places.get(name, scope).setdefault(name, "")
             if isinstance(node, (ast.Import, ast.ImportFrom)):
-                scope.update(_imported(node))
+                for name, value in imported(node).items():
+                    places.get(name, scope)[name] = value
             elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)):
-                value = self._assigned(node, scopes)
-                for target in _targets(node):
-                    if isinstance(target, ast.Name):
-                        _learn(scope, target.id, value)
-            elif isinstance(node, (ast.For, ast.comprehension)):
-                value = self.of(node.iter, scopes)
-                if isinstance(node.target, ast.Name) and value and value[:2] == "[]":
-                    _learn(scope, node.target.id, value[2:])
-            elif isinstance(node, ast.withitem) and isinstance(
-                node.optional_vars, ast.Name
-            ):
-                value = self.of(node.context_expr, scopes)
-                _learn(scope, node.optional_vars.id, value)
+                for target, given in assigned_pairs(node):
+                    made = self._assigned(node, given, scopes)
+                    put(target, made)
+                    if isinstance(given, ast.Call) and not made:
+                        others.add(dotted(target))
+            elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+                several = self.of(node.iter, scopes) or ""
+                put(node.target, several[2:] if several[:2] == "[]" else None)
+            elif isinstance(node, ast.withitem):
+                put(node.optional_vars, self.of(node.context_expr, scopes))
+        for name in others:
+            if _OBJECT.search(scope.get(name, "")):
+                scope[name] = UNSURE
+
+    def _bound_in(self, tree: ast.AST) -> list[ast.AST]:
+        if tree not in self._bindings:
+            self._bindings[tree] = binding(tree)
+        return self._bindings[tree]
 
     def _assigned(
         self,
-        node: ast.Assign | ast.AnnAssign | ast.NamedExpr,
+        node: Assigning,
+        given: ast.expr | None,
         scopes: list[Scope],
         own: OwnClass | None = None,
     ) -> str | None:
-        value = self.of(node.value, scopes, own)
+        value = self.of(given, scopes, own)
         if isinstance(node, ast.AnnAssign):
             return self.annotation(node.annotation, scopes) or value
         return value
 
-    def _add_class(self, node: ast.ClassDef) -> None:
+    def made(self, value: str) -> str | None:
+        """The class of torch_npu that a class of the source is made as, if any."""
+        own = self.classes.get(value.removeprefix("@"))
+        is_own = own is None or own.own & {"__init__", "__new__"}
+        return None if own is None or is_own else own.base or None
+
+    def class_scope(self, node: ast.ClassDef, outer: list[Scope]) -> Scope:
+        """The names of a class's body, which its methods do not see."""
+        inside: Scope = {}
+        self._fill(inside, node, [inside, *outer])
+        return inside
+
+    def _add_class(self, node: ast.ClassDef, scopes: list[Scope]) -> None:
         own = OwnClass(node)
-        bases = (self.of(base, [self.module]) for base in node.bases)
-        own.base = next((base for base in bases if base and is_npu(base)), "")
+        for base in filter(None, (self.of(b, scopes) for b in node.bases)):
+            above = self.classes.get(base.removeprefix("@"))
+            if base.startswith("@") and above:
+                own.base = own.base or above.base
+                own.methods |= above.methods
+                own.properties |= above.properties
+                own.own |= above.own
+            elif is_npu(base):
+                own.base = own.base or base
         for each in node.body:
-            if isinstance(each, _FUNCTIONS):
+            if isinstance(each, FUNCTIONS):
                 own.methods[each.name] = each
+                if _PROPERTIES & {
+                    dotted(d).rpartition(".")[2] for d in each.decorator_list
+                }:
+                    own.properties.add(each.name)
             elif isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
                 own.fields.append(each.target.id)
                 own.own.add(each.target.id)
@@ -233,21 +360,23 @@ class Values:
     def _learn(self, own: OwnClass) -> None:
         """What the class's attributes are, by annotations and assignments."""
         for each in own.node.body:
-            if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
-                value = self.annotation(each.annotation, [self.module])
-                _learn(own.attributes, each.target.id, value)
+            if isinstance(each, (ast.Assign, ast.AnnAssign)):
+                for target, given in assigned_pairs(each):
+                    if isinstance(target, ast.Name):
+                        value = self._assigned(each, given, [self.module])
+                        learn(own.attributes, target.id, value)
         for method in own.methods.values():
             scopes = [self.scope(method, [self.module], own), self.module]
-            for node in ast.walk(method):
+            for node in self._nodes[method]:
                 if not isinstance(node, (ast.Assign, ast.AnnAssign)):
                     continue
-                value = self._assigned(node, scopes, own)
-                for target in _targets(node):
+                for target, given in assigned_pairs(node):
+                    value = self._assigned(node, given, scopes, own)
                     if isinstance(target, ast.Attribute):
                         owner = self.of(target.value, scopes, own) or ""
                         if owner.removesuffix("()") == f"@{own.node.name}":
                             own.own.add(target.attr)
-                            _learn(own.attributes, target.attr, value)
+                            learn(own.attributes, target.attr, value)
 
     def _learn_fields(self, function: Function) -> None:
         """What the fields of own classes are given where an object is made."""
@@ -255,7 +384,7 @@ class Values:
             (c for c in self.classes.values() if function in c.methods.values()), None
         )
         scopes = [self.scope(function, [self.module], owner), self.module]
-        for node in ast.walk(function):
+        for node in self._nodes[function]:
             if not isinstance(node, ast.Call):
                 continue
             made = self.classes.get(dotted(node.func))
@@ -264,62 +393,4 @@ class Values:
             pairs = [*zip(made.fields, node.args, strict=False)]
             pairs += [(k.arg, k.value) for k in node.keywords if k.arg]
             for name, value in pairs:
-                _learn(made.attributes, name, self.of(value, scopes, owner))
-
-
-def _targets(node: ast.Assign | ast.AnnAssign | ast.NamedExpr) -> list[ast.expr]:
-    return node.targets if isinstance(node, ast.Assign) else [node.target]
-
-
-def _imported(node: ast.Import | ast.ImportFrom) -> Scope:
-    """The names that an import gives, as far as they may have to do with torch_npu."""
-    roots = ("torch", "torch_npu")
-    found = {}
-    for each in node.names:
-        if isinstance(node, ast.Import):
-            first = each.name.partition(".")[0]
-            if first in roots:
-                name = each.name if each.asname else first
-                found[each.asname or first] = same_name(name)
-        elif not node.level and (node.module or "").partition(".")[0] in roots:
-            name = f"{node.module}.{each.name}"
-            found[each.asname or each.name] = same_name(name)
-    return found
-
-
-def _learn(scope: Scope, name: str, value: str | None) -> None:
-    if value is not None:
-        known = scope.setdefault(name, value)
-        if known != value:
-            scope[name] = UNSURE
-
-
-def _binding(tree: ast.AST) -> list[ast.AST]:
-    """The nodes below that bind names, without those of functions and classes in it."""
-    found: list[ast.AST] = []
-    left = [*ast.iter_child_nodes(tree)]
-    while left:
-        node = left.pop()
-        if isinstance(node, _BINDING):
-            found.append(node)
-        if not isinstance(node, _CLOSED):
-            left += ast.iter_child_nodes(node)
-    found.reverse()
-    return found
-
-
-def constant_tables(tree: ast.Module) -> Mapping[str, dict[str, str]]:
-    """The module's dicts whose keys and values are all texts, by name."""
-    found = {}
-    for node in tree.body:
-        if not isinstance(node, (ast.Assign, ast.AnnAssign)):
-            continue
-        value = node.value
-        if not isinstance(value, ast.Dict):
-            continue
-        pairs = [*zip(value.keys, value.values, strict=True)]
-        if all(isinstance(each, ast.Constant) for pair in pairs for each in pair):
-            for target in _targets(node):
-                if isinstance(target, ast.Name):
-                    found[target.id] = ast.literal_eval(value)
-    return found
+                learn(made.attributes, name, self.of(value, scopes, owner))

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from packaging.utils import parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 from pydantic import (
     BaseModel,
@@ -19,7 +19,7 @@ from pydantic import (
 
 from patchkit.errors import UsageError
 from patchkit.pinned_file import fetch_pinned
-from patchkit.releases import PROJECT, Release, Sha256, Text
+from patchkit.releases import PROJECT, Release, Sha256, Text, load_releases
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -28,6 +28,7 @@ else:
 
 PROJECT_NAME = "torch-npu"
 FILE = PROJECT / "torch_npu.toml"
+ARCHITECTURES = ("x86_64", "aarch64")
 
 
 class _Table(BaseModel):
@@ -40,6 +41,16 @@ class Wheel(_Table):
     file: Annotated[str, StringConstraints(pattern=r"^torch_npu-[\w.-]+\.whl$")]
     sha256: Sha256
 
+    @model_validator(mode="after")
+    def _is_of_an_architecture(self) -> Wheel:
+        try:
+            known = self.architecture in ARCHITECTURES
+        except InvalidWheelFilename as error:
+            raise ValueError(str(error)) from None
+        if not known:
+            raise ValueError(f"{self.file} is for none of {', '.join(ARCHITECTURES)}")
+        return self
+
     @property
     def version(self) -> str:
         """Such as ``2.11.0.post3``."""
@@ -50,7 +61,9 @@ class Wheel(_Table):
         """``x86_64`` or ``aarch64``."""
         *_, tags = parse_wheel_filename(self.file)
         platform = next(iter(tags)).platform
-        return "aarch64" if platform.endswith("aarch64") else "x86_64"
+        is_linux = "linux" in platform
+        found = (each for each in ARCHITECTURES if platform.endswith(f"_{each}"))
+        return next(found, platform) if is_linux else platform
 
     @property
     def label(self) -> str:
@@ -86,9 +99,14 @@ class TorchNpuPins(_Table):
             for wheel in pinned.wheel:
                 if Version(wheel.version) != Version(version):
                     raise ValueError(f"{wheel.file} stands below {version}")
-        digests = [wheel.sha256 for wheel in self.wheels]
-        if len(set(digests)) < len(digests):
-            raise ValueError("two wheels have the same sha256")
+            known = load_releases().release
+            for name in pinned.images:
+                if name not in known:
+                    raise ValueError(f"images of {version}: no release {name}")
+        for key in ("sha256", "file"):
+            values = [getattr(wheel, key) for wheel in self.wheels]
+            if len(set(values)) < len(values):
+                raise ValueError(f"two wheels have the same {key}")
         return self
 
     @property
@@ -116,6 +134,7 @@ def load_torch_npu_pins(file: Path = FILE) -> TorchNpuPins:
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         key = ".".join(map(str, fault["loc"]))
-        raise UsageError(f"{file}: {key}: {fault['msg']}") from None
+        where = f"{file}: {key}" if key else str(file)
+        raise UsageError(f"{where}: {fault['msg']}") from None
     except ValueError as error:
         raise UsageError(f"{file}: no TOML: {error}") from None

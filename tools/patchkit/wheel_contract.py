@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
+import re
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,14 @@ from patchkit.wheel_modules import (
     read_modules,
 )
 
-FORMAT = 1  # of the JSON; a change of what is read counts it up
+FORMAT = 2  # of the JSON; a change of what is read counts it up
+# Of what is read of a wheel, unpacked: some 100 MB of libtorch_npu.so at most.
+_LARGEST = 1 << 30
+# What zipfile and ast raise for a file that is damaged, encrypted, or nested too deep.
+_DAMAGE = (
+    *(OSError, KeyError, SyntaxError, ValueError, EOFError, RuntimeError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+)
 # The libraries that register operators, and the namespace of each.
 NAMESPACES = {
     "torch_npu/lib/libtorch_npu.so": "npu",
@@ -59,7 +69,7 @@ class Contract:
 
     @staticmethod
     def from_json(text: str | bytes) -> Contract:
-        """Raises ValueError, KeyError or TypeError for another text."""
+        """Raises ValueError, LookupError, TypeError or AttributeError for another."""
         data: dict[str, Any] = json.loads(text)
         data["modules"] = {
             name: Module(*module) for name, module in data["modules"].items()
@@ -79,7 +89,7 @@ def load_contract(wheel: Wheel, *, offline: bool = False) -> Contract:
         checksum, _, text = path.read_bytes().partition(b"\n")
         if hashlib.sha256(text).hexdigest().encode() == checksum:
             return Contract.from_json(text)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         pass
     contract = read_wheel(wheel.fetch(offline=offline), wheel.label)
     text = contract.to_json().encode()
@@ -98,21 +108,33 @@ def read_wheel(path: Path, label: str) -> Contract:
     try:
         with zipfile.ZipFile(path) as wheel:
             paths = [name for name in wheel.namelist() if name.endswith(".py")]
+            _check_size(wheel, [*NAMESPACES, ATB_NAMES, *filter(is_read, paths)])
             for library, namespace in NAMESPACES.items():
                 schemas, names = read_library(wheel.read(library))
                 bound |= names
                 _sort_in(operators, namespace, schemas)
-            modules, compiled = read_modules(
+            modules, compiled, defined = read_modules(
                 {p: wheel.read(p) for p in paths if is_read(p)}
             )
+            _sort_in(operators, "npu", defined)
             atb_names = constant_texts(wheel.read(ATB_NAMES))
-    except (OSError, KeyError, SyntaxError, zipfile.BadZipFile, zlib.error) as error:
+    except _DAMAGE as error:
+        words = str(error) or type(error).__name__
         raise EnvironmentProblem(
-            f"{path}: no wheel of torch_npu: {error}", hint="remove it and try again"
+            f"{path}: no wheel of torch_npu: {words}", hint="remove it and try again"
         ) from None
     bound |= _ends_of_texts(bound, compiled - bound)
     files = {module_name(path) for path in paths}
+    # A folder may be a package without an __init__.py.
+    files |= {name[: dot.start()] for name in files for dot in re.finditer(r"\.", name)}
     return Contract(label, operators, bound, modules, atb_names, files)
+
+
+def _check_size(wheel: zipfile.ZipFile, names: Sequence[str]) -> None:
+    """Raises ValueError for more than a wheel of torch_npu has; no more is unpacked."""
+    size = sum(wheel.getinfo(name).file_size for name in names)
+    if size > _LARGEST:
+        raise ValueError(f"{size} bytes to read, more than {_LARGEST}")
 
 
 def _ends_of_texts(texts: set[str], names: set[str]) -> set[str]:

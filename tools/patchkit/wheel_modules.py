@@ -41,8 +41,11 @@ def module_name(path: str) -> str:
     return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def read_modules(files: Mapping[str, bytes]) -> tuple[dict[str, Module], set[str]]:
-    """The modules by name; and every name that they use of ``torch_npu._C``.
+def read_modules(
+    files: Mapping[str, bytes],
+) -> tuple[dict[str, Module], set[str], set[str]]:
+    """The modules by name; every name that they use of ``torch_npu._C``; and the
+    schemas of operators that they define.
 
     Names that one module sets in another are that other's too. Raises
     SyntaxError for a file that is no Python.
@@ -57,7 +60,32 @@ def read_modules(files: Mapping[str, bytes]) -> tuple[dict[str, Module], set[str
     compiled: set[str] = set()
     for path, tree in trees.items():
         _Reader(modules, path, compiled).read(tree)
-    return modules, compiled
+    defined = {schema for tree in trees.values() for schema in _defined(tree)}
+    return modules, compiled, defined
+
+
+def _defined(tree: ast.Module) -> Iterator[str]:
+    """The schemas that a module gives to a ``torch.library.Library("npu", ...)``."""
+    libraries = {
+        dotted(node.targets[0])
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Call)
+        and dotted(node.value.func).rpartition(".")[2] == "Library"
+        and _first_text(node.value) == "npu"
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            owner, _, name = dotted(node.func).rpartition(".")
+            schema = _first_text(node)
+            if name == "define" and owner in libraries and ") -> " in schema:
+                yield schema
+
+
+def _first_text(node: ast.Call) -> str:
+    first = node.args[0] if node.args else None
+    is_text = isinstance(first, ast.Constant) and isinstance(first.value, str)
+    return str(first.value) if is_text and isinstance(first, ast.Constant) else ""
 
 
 def constant_texts(data: bytes) -> set[str]:

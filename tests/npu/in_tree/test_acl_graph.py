@@ -126,6 +126,21 @@ def test_a_replay_needs_the_metadata_of_each_layer() -> None:
     assert model.out.tolist() == [3] * SIZE
 
 
+@pytest.mark.parametrize("missing", LAYERS)
+def test_after_a_fault_between_launch_and_update_the_device_goes_on(
+    missing: str,
+) -> None:
+    model = Model()
+    metadata = {name: number(2) for name in LAYERS if name != missing}
+    with pytest.raises(KeyError, match=missing):
+        model.replay(metadata)
+    # Without a deadlock, which the simulated runtime would report.
+    torch.npu.synchronize()
+    for factor in (3, 4):
+        model.replay({name: number(factor) for name in LAYERS})
+        assert model.out.tolist() == [1 + len(LAYERS) * factor] * SIZE
+
+
 class Fault(RuntimeError):
     """What a capture ends with."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from vllm.config import ParallelConfig
 from vllm.distributed.parallel_state import graph_capture
 from vllm.utils.torch_utils import current_stream
 from vllm.v1.attention.backends.flash_attn import FlashAttentionBackend
@@ -26,7 +27,7 @@ def bare(cls: type, **attributes: Any) -> Any:
 
 @pytest.mark.parametrize("rank", [1, 7])
 def test_a_rank_without_a_device(rank: int) -> None:
-    worker = bare(NPUWorker, local_rank=rank)
+    worker = bare(NPUWorker, local_rank=rank, parallel_config=ParallelConfig())
     wanted = rf"Rank {rank} has no NPU: 1 visible \(ASCEND_RT_VISIBLE_DEVICES chooses"
     with pytest.raises(ValueError, match=wanted):
         worker.init_device()

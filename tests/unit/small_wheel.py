@@ -69,18 +69,25 @@ def make_wheel(folder: Path, files: Mapping[str, bytes] = FILES) -> Path:
     return path
 
 
-def library_with_table(text: bytes, places: Mapping[int, int]) -> bytes:
+def library_with_table(text: bytes, places: Mapping[int, int], machine: int) -> bytes:
     """A 64-bit library of this text, with a table that points into it.
 
-    ``places``: where in the text, and the kind of relocation.
+    ``places``: where in the text, and the kind of relocation; ``machine``: as ELF
+    numbers them.
     """
     address = 0x1000
     table = b"".join(
         struct.pack("<QQq", 0, kind, address + place) for place, kind in places.items()
     )
-    sections = [(1, 2, address, 64, len(text)), (4, 2, 0, 64 + len(text), len(table))]
-    header = b"\x7fELF\x02\x01".ljust(40, b"\0")
-    header += struct.pack("<Q", 64 + len(text) + len(table))
-    header = header.ljust(60, b"\0") + struct.pack("<HH", len(sections), 0)
-    described = (struct.pack("<IIQQQQIIQQ", 0, *each, 0, 0, 0, 0) for each in sections)
+    # The last has the sections' names: none.
+    sections = [
+        (1, 2, address, 64, len(text)),
+        (4, 2, 0, 64 + len(text), len(table)),
+        (3, 0, 0, 16, 1),
+    ]
+    header = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
+    header += struct.pack("<HHI", 3, machine, 1).ljust(24, b"\0")
+    header += struct.pack("<Q", 64 + len(text) + len(table)).ljust(18, b"\0")
+    header += struct.pack("<HHH", 64, len(sections), len(sections) - 1)
+    described = (struct.pack("<IIQQQQIIQQ", 0, *each, 0, 0, 0, 24) for each in sections)
     return header + text + table + b"".join(described)

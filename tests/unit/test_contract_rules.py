@@ -169,15 +169,20 @@ def test_texts_of_a_library() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", [8, 1027], ids=["x86_64", "aarch64"])
-def test_a_text_that_is_the_end_of_another(kind: int) -> None:
+@pytest.mark.parametrize(
+    ("machine", "kind"), [(62, 8), (183, 1027)], ids=["x86_64", "aarch64"]
+)
+def test_a_text_that_is_the_end_of_another(machine: int, kind: int) -> None:
     """A table of C points to it; another kind of relocation is about a symbol."""
     text = b"get_stream_id\0not a name\0wait_all\0"
-    library = library_with_table(text, {4: kind, 14: kind, 25: 1, 999: kind})
+    library = library_with_table(text, {4: kind, 14: kind, 25: 1, 999: kind}, machine)
     assert pointed_names(library) == {"stream_id"}
     assert "stream_id" in read_library(library)[1]
     for length in (0, 50, 80, len(library) - 9):
         assert pointed_names(library[:length]) == set()
+    # An i386's, where the numbers of relocations mean others.
+    other = library_with_table(text, {4: kind}, 3)
+    assert pointed_names(other) == set()
 
 
 def test_schemas() -> None:

@@ -6,48 +6,51 @@ is the end of another one inside of it, where only the pointer tells that it is 
 
 from __future__ import annotations
 
+import io
 import re
 import struct
 from collections.abc import Iterator
 
-_SECTION = struct.Struct("<IIQQQQIIQQ")
+from elftools.common.exceptions import ELFError
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
+from elftools.elf.enums import ENUM_RELOC_TYPE_AARCH64, ENUM_RELOC_TYPE_x64
+
+# What pyelftools gives as an object each, and there are some hundred thousand.
 _RELOCATION = struct.Struct("<QQq")
-_RELOCATIONS = 4  # SHT_RELA
-_CONTENT = 1  # SHT_PROGBITS
-_LOADED, _CODE = 2, 4
-# R_X86_64_RELATIVE and R_AARCH64_RELATIVE: an address inside of the library itself.
-_RELATIVE = {8, 1027}
+# An address inside of the library itself.
+_RELATIVE = {
+    "EM_X86_64": ENUM_RELOC_TYPE_x64["R_X86_64_RELATIVE"],
+    "EM_AARCH64": ENUM_RELOC_TYPE_AARCH64["R_AARCH64_RELATIVE"],
+}
 _NAME = re.compile(rb"([A-Za-z_]\w{1,79})\0", re.ASCII)
 
 
 def pointed_names(library: bytes) -> set[str]:
-    """Every such text that is a name; none for what is no 64-bit library."""
+    """Every such text that is a name; none for what is no library of these machines."""
     try:
         return set(_pointed_names(library))
-    except struct.error:
+    except (ELFError, struct.error, OverflowError):
         return set()
 
 
 def _pointed_names(library: bytes) -> Iterator[str]:
-    if library[:6] != b"\x7fELF\x02\x01":
+    elf = ELFFile(io.BytesIO(library))
+    relative = _RELATIVE.get(elf["e_machine"])
+    if relative is None or elf.elfclass != 64 or not elf.little_endian:
         return
-    (table,) = struct.unpack_from("<Q", library, 40)
-    (count,) = struct.unpack_from("<H", library, 60)
-    sections = [
-        _SECTION.unpack_from(library, table + number * _SECTION.size)
-        for number in range(count)
-    ]
     texts = [
-        (address, address + size, place - address)
-        for _, kind, flags, address, place, size, *_ in sections
-        if kind == _CONTENT and flags & _LOADED and not flags & _CODE
+        (start, start + section["sh_size"], section["sh_offset"] - start)
+        for section in elf.iter_sections("SHT_PROGBITS")
+        if section["sh_flags"] & SH_FLAGS.SHF_ALLOC
+        and not section["sh_flags"] & SH_FLAGS.SHF_EXECINSTR
+        for start in [section["sh_addr"]]
     ]
-    for _, kind, _, _, place, size, *_ in sections:
-        if kind != _RELOCATIONS:
-            continue
-        data = library[place : place + size - size % _RELOCATION.size]
-        for _, how, target in _RELOCATION.iter_unpack(data):
-            if how & 0xFFFFFFFF not in _RELATIVE:
+    for section in elf.iter_sections("SHT_RELA"):
+        data = section.data()
+        whole = len(data) - len(data) % _RELOCATION.size
+        for _, how, target in _RELOCATION.iter_unpack(data[:whole]):
+            if how & 0xFFFFFFFF != relative:
                 continue
             for begin, end, shift in texts:
                 if begin <= target < end and (

@@ -62,15 +62,15 @@ async def data_parallel(folder: Path) -> dict[str, Any]:
 
     async def tokens(rank: int, number: int) -> list[int]:
         prompt = {"prompt_token_ids": PROMPTS[number]}
-        last: Any = None
-        async for last in llm.generate(
+        outputs = llm.generate(
             prompt,
             parameters(COUNTS[number]),
             f"{rank}-{number}",
             data_parallel_rank=rank,
-        ):
-            pass
-        return list(last.outputs[0].token_ids)
+        )
+        # Only the last one, since the sampling parameters ask for no more.
+        (output,) = [each async for each in outputs]
+        return list(output.outputs[0].token_ids)
 
     try:
         found = await asyncio.gather(*(tokens(r, n) for r in (0, 1) for n in (0, 1)))

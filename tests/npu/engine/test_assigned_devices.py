@@ -1,4 +1,4 @@
-"""Devices that vLLM assigns to workers: by --device-ids, and to data parallel engines."""
+"""Devices that vLLM assigns to workers: by device_ids, and to engines side by side."""
 
 from __future__ import annotations
 

@@ -22,11 +22,16 @@ COUNTS = [9, 4]
 class Devices:
     """What an engine adds to its workers."""
 
-    def devices(self) -> list[str]:
-        """The worker's device, and that of its weights."""
+    def devices(self) -> list[int]:
+        """The worker's device, and that of its weights, as the machine numbers them.
+
+        Before 0.24 vLLM narrows what the process of an engine sees.
+        """
         own: Any = self
-        weights = {str(weight.device) for weight in own.get_model().parameters()}
-        return [str(own.device), *weights]
+        weights = {weight.device for weight in own.get_model().parameters()}
+        seen = os.environ.get("ASCEND_RT_VISIBLE_DEVICES") or "0,1"
+        numbers = [int(number) for number in seen.split(",")]
+        return [numbers[each.index] for each in (own.device, *weights)]
 
 
 EXTENSION = "assigned_devices.Devices"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import tempfile
 import time
@@ -71,6 +72,21 @@ def whole_file(path: Path) -> Iterator[Path]:
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def read_sealed(path: Path) -> bytes | None:
+    """What ``write_sealed`` wrote to ``path``; None where that is not there whole."""
+    try:
+        checksum, _, data = path.read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    return data if hashlib.sha256(data).hexdigest().encode() == checksum else None
+
+
+def write_sealed(path: Path, data: bytes) -> None:
+    """Write ``data`` with its checksum before it. Raises as ``whole_file`` does."""
+    with whole_file(path) as unfinished:
+        unfinished.write_bytes(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
 
 
 def _remove_leftovers(folder: Path, prefix: str) -> None:

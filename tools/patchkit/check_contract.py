@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from patchkit.contract_lookup import Lookup, Missing
 from patchkit.findings import Finding
-from patchkit.npu_uses import Use, find_uses
+from patchkit.kept_uses import kept_uses
+from patchkit.npu_uses import Use
 from patchkit.plan_types import Origin, PlannedFile
 from patchkit.rules import RULES
 from patchkit.signatures import Signature
@@ -65,7 +66,7 @@ def patch_uses(files: Iterable[PlannedFile]) -> list[PatchUse]:
         if not added or not _MENTION.search(file.after.data):
             continue
         try:
-            uses = find_uses(file.after.data)
+            uses = kept_uses(file.after.data)
         except (SyntaxError, ValueError):
             continue
         for use in uses:

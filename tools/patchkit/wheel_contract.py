@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import json
 import lzma
 import re
@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from patchkit.cache import cache_folder, whole_file
+from patchkit.cache import cache_folder, read_sealed, write_sealed
 from patchkit.errors import EnvironmentProblem
-from patchkit.library_texts import read_library
 from patchkit.torch_npu_pins import Wheel
 from patchkit.wheel_modules import (
     ATB_NAMES,
@@ -85,16 +84,11 @@ def load_contract(wheel: Wheel, *, offline: bool = False) -> Contract:
     Raises EnvironmentProblem when the wheel cannot be had, or is none.
     """
     path = cache_folder("contracts") / f"{wheel.sha256}-{FORMAT}.json"
-    try:
-        checksum, _, text = path.read_bytes().partition(b"\n")
-        if hashlib.sha256(text).hexdigest().encode() == checksum:
+    if (text := read_sealed(path)) is not None:
+        with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
             return Contract.from_json(text)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        pass
     contract = read_wheel(wheel.fetch(offline=offline), wheel.label)
-    text = contract.to_json().encode()
-    with whole_file(path) as unfinished:
-        unfinished.write_bytes(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+    write_sealed(path, contract.to_json().encode())
     return contract
 
 
@@ -103,6 +97,9 @@ def read_wheel(path: Path, label: str) -> Contract:
 
     Raises EnvironmentProblem when it is damaged, or lacks what is read of it.
     """
+    # Not needed where the contract is in the cache; its libraries take time to load.
+    from patchkit.library_texts import read_library
+
     operators: dict[str, dict[str, list[str]]] = {}
     bound: set[str] = set()
     try:

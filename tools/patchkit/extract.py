@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import tarfile
 import zlib
@@ -12,7 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from patchkit.blob import blob_id
-from patchkit.cache import cache_folder, disk_problems, whole_file
+from patchkit.cache import (
+    cache_folder,
+    disk_problems,
+    read_sealed,
+    whole_file,
+    write_sealed,
+)
 from patchkit.errors import EnvironmentProblem
 from patchkit.file_state import FileState, UnsafePath, checked_parts
 
@@ -37,21 +42,15 @@ class Extract:
         self._folders: set[str] | None = None
 
     def _read_index(self) -> tuple[dict[str, int], dict[str, str]]:
-        try:
-            checksum, _, text = (self._folder / INDEX).read_bytes().partition(b"\n")
-            if hashlib.sha256(text).hexdigest().encode() == checksum:
-                index = json.loads(text)
-                return index["members"], index["blobs"]
-        except OSError:
-            pass
+        if (text := read_sealed(self._folder / INDEX)) is not None:
+            index = json.loads(text)
+            return index["members"], index["blobs"]
         return {}, {}
 
     def _write_index(self) -> None:
         index = {"members": self._members, "blobs": self._blobs}
         text = json.dumps(index, separators=(",", ":")).encode()
-        with whole_file(self._folder / INDEX) as partial:
-            checksum = hashlib.sha256(text).hexdigest().encode()
-            partial.write_bytes(checksum + b"\n" + text)
+        write_sealed(self._folder / INDEX, text)
 
     def file(self, path: str) -> Path:
         """Where a member is kept. Paths of an sdist are relative and plain."""
